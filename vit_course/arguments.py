@@ -1,0 +1,121 @@
+"""Checks of arguments: what was expected, what came, and where it helps, what to do.
+
+Every check raises ``ValueError`` with the argument's name in front. Only the package itself uses this
+file; the course does not need to read it.
+"""
+
+import math
+from collections.abc import Collection
+from numbers import Integral, Real
+
+import torch
+from torch import Tensor
+from torch.utils.data import TensorDataset
+
+
+def whole_number(name: str, value: object, *, minimum: int = 1) -> int:
+    """Return ``value`` as an int of at least ``minimum``."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < minimum:
+        raise ValueError(f"{name} must be a whole number of at least {minimum}; got {value!r}")
+    return int(value)
+
+
+def size_pair(name: str, value: object) -> tuple[int, int]:
+    """Return ``value``, one positive whole number or a pair ``(height, width)``, as a pair."""
+    if not isinstance(value, (tuple, list)):
+        return (whole_number(name, value),) * 2
+    if len(value) != 2:
+        raise ValueError(f"{name} must be one number or a pair (height, width); got {len(value)} numbers: {value!r}")
+    return whole_number(name, value[0]), whole_number(name, value[1])
+
+
+def real_number(name: str, value: object, *, minimum: float = 0.0) -> float:
+    """Return ``value`` as a finite float of at least ``minimum``."""
+    if not isinstance(value, Real) or isinstance(value, bool) or not minimum <= value < math.inf:
+        raise ValueError(f"{name} must be a finite number of at least {minimum:g}; got {value!r}")
+    return float(value)
+
+
+def probability(name: str, value: object) -> float:
+    """Return ``value`` as a float in [0, 1)."""
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= value < 1:
+        raise ValueError(f"{name} must be at least 0 and less than 1; got {value!r}")
+    return float(value)
+
+
+def one_of(name: str, value: object, choices: Collection[str]) -> str:
+    """Return ``value`` if it is among ``choices``."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
+    return value
+
+
+def float_tensor(name: str, value: object, axes: str) -> Tensor:
+    """Return ``value`` if it is a floating-point tensor with the named axes, such as ``"b s d"``."""
+    shape = f"({', '.join(axes.split())})"
+    if not isinstance(value, Tensor):
+        raise ValueError(f"{name} must be a torch.Tensor {shape}; got {type(value).__name__}")
+    if value.ndim != len(axes.split()):
+        raise ValueError(
+            f"{name} must have {len(axes.split())} axes, {shape}; got {value.ndim}: shape {tuple(value.shape)}"
+        )
+    if not value.is_floating_point():
+        raise ValueError(f"{name} must be floating point; got {value.dtype}: convert with .float(), scale with / 255")
+    return value
+
+
+def shaped(name: str, value: object, axes: str, sizes: tuple[int | None, ...]) -> None:
+    """Check a floating-point tensor with the named axes and these sizes; ``None`` for any size."""
+    float_tensor(name, value, axes)
+    if any(size not in (None, came) for size, came in zip(sizes, value.shape, strict=True)):
+        letters = axes.split()
+        expected = ", ".join(
+            f"{letter}={size}" if size else letter for letter, size in zip(letters, sizes, strict=True)
+        )
+        raise ValueError(f"{name} must have shape ({expected}); got {tuple(value.shape)}")
+
+
+def divisible_images(images: object, patch_size: object) -> None:
+    """Check a batch ``(b, c, h, w)`` that is about to be cut into patches."""
+    float_tensor("images", images, "b c h w")
+    height, width = images.shape[2:]
+    if not height or not width or height % whole_number("patch_size", patch_size) or width % patch_size:
+        raise ValueError(
+            f"images must have a height and a width that patch_size={patch_size} divides; got {height} x {width}"
+        )
+
+
+def patch_grid(image_size: object, patch_size: object) -> tuple[int, int]:
+    """Return the patch grid ``(gh, gw)`` of an image of this size."""
+    height, width = size_pair("image_size", image_size)
+    patch_size = whole_number("patch_size", patch_size)
+    if height % patch_size or width % patch_size:
+        raise ValueError(f"image_size must be divisible by patch_size={patch_size}; got {height} x {width}")
+    return height // patch_size, width // patch_size
+
+
+def one_label_an_image(images: Tensor, labels: object) -> None:
+    """Check that there are images, and that ``labels`` is an int64 vector with one entry an image."""
+    float_tensor("images", images, "b c h w")
+    if not isinstance(labels, Tensor) or labels.dtype != torch.int64 or labels.shape != images.shape[:1]:
+        came = f"{labels.dtype} of shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
+        raise ValueError(f"labels must be int64 of shape ({len(images)},), one an image; got {came}")
+    if not len(images):
+        raise ValueError("images must hold at least one image; got an empty batch or data set")
+
+
+def label_range(labels: Tensor, num_classes: int) -> None:
+    """Check that every label is in 0 .. num_classes - 1."""
+    low, high = labels.min().item(), labels.max().item()
+    if low < 0 or high >= num_classes:
+        raise ValueError(
+            f"labels must lie in 0 .. {num_classes - 1} for {num_classes} classes; got values from {low} to {high}"
+        )
+
+
+def image_datasets(**datasets: object) -> None:
+    """Check that each is a ``TensorDataset`` of images and labels that is not empty."""
+    for name, dataset in datasets.items():
+        if not isinstance(dataset, TensorDataset) or len(dataset.tensors) != 2 or not len(dataset):
+            came = f"{len(dataset)} images" if isinstance(dataset, TensorDataset) else type(dataset).__name__
+            raise ValueError(f"{name} must be a TensorDataset of images and labels with at least one image; got {came}")

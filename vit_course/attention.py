@@ -1,0 +1,97 @@
+"""Lesson 03: multi-head self-attention (Appendix A, Eq. 5-8)."""
+
+import torch.nn.functional as F
+from einops import einsum, rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vit_course import arguments
+
+
+def attention_weights(
+    query: Float[Tensor, "b heads i e"], key: Float[Tensor, "b heads j e"]
+) -> Float[Tensor, "b heads i j"]:
+    """Eq. 6: A = softmax(q k^T / sqrt(e)), the softmax over the key tokens ``j``.
+
+    Args:
+        query, key: ``(b, heads, i, e)`` and ``(b, heads, j, e)``.
+
+    Returns:
+        ``(b, heads, i, j)``; every row sums to 1.
+
+    Raises:
+        ValueError: not four axes, or a key that does not fit the query.
+    """
+    b, heads, _, e = arguments.float_tensor("query", query, "b heads i e").shape
+    arguments.shaped("key", key, "b heads j e", (b, heads, None, e))
+    scores = einsum(query, key, "b heads i e, b heads j e -> b heads i j")
+    return (scores * e**-0.5).softmax(dim=-1)
+
+
+def scaled_dot_product_attention(
+    query: Float[Tensor, "b heads i e"], key: Float[Tensor, "b heads j e"], value: Float[Tensor, "b heads j v"]
+) -> Float[Tensor, "b heads i v"]:
+    """Eq. 7: A v, for every query token the mean of the values, weighted by attention. Written out.
+
+    Args:
+        query, key, value: ``(b, heads, s, e)`` each; key and value may have other tokens than the query.
+
+    Returns:
+        ``(b, heads, s, e)``, equal to ``torch.nn.functional.scaled_dot_product_attention``.
+
+    Raises:
+        ValueError: tensors whose axes do not fit together.
+    """
+    weights = attention_weights(query, key)
+    arguments.shaped("value", value, "b heads j v", (*key.shape[:3], None))
+    return einsum(weights, value, "b heads i j, b heads j v -> b heads i v")
+
+
+def xavier_linear(in_features: int, out_features: int) -> nn.Linear:
+    """Return a linear layer with Xavier-uniform weight and zero bias, as the encoder's layers start."""
+    linear = nn.Linear(in_features, out_features)
+    nn.init.xavier_uniform_(linear.weight)
+    nn.init.zeros_(linear.bias)
+    return linear
+
+
+class MultiHeadSelfAttention(nn.Module):
+    """Eq. 5-8: queries, keys and values for every head, attention, heads merged, output projection.
+
+    Args:
+        hidden_dim: width ``d`` of a token.
+        num_heads: heads; divides ``hidden_dim``, and each head is ``e = d / heads`` wide.
+        attention_dropout: probability in [0, 1) of dropping an attention weight in training.
+
+    Raises:
+        ValueError: a size or a dropout out of range, heads that do not divide ``hidden_dim``, or a wrong input.
+
+    Differs from torchvision: written with one fused ``qkv`` layer, laid out ``(three heads e)`` as
+    ``nn.MultiheadAttention``'s ``in_proj_weight``.
+    """
+
+    def __init__(self, *, hidden_dim: int, num_heads: int, attention_dropout: float = 0.0) -> None:
+        super().__init__()
+        self.hidden_dim = arguments.whole_number("hidden_dim", hidden_dim)
+        self.num_heads = arguments.whole_number("num_heads", num_heads)
+        if hidden_dim % num_heads:
+            raise ValueError(f"hidden_dim must be divisible by num_heads={num_heads}; got {hidden_dim}")
+        self.attention_dropout = arguments.probability("attention_dropout", attention_dropout)
+        self.qkv = xavier_linear(hidden_dim, 3 * hidden_dim)
+        self.out_proj = xavier_linear(hidden_dim, hidden_dim)
+
+    def forward(self, x: Float[Tensor, "b s d"]) -> Float[Tensor, "b s d"]:
+        """Let every token look at all tokens: ``(b, s, d) -> (b, s, d)``, on torch's fused attention."""
+        query, key, value = self._split_heads(x)
+        dropout = self.attention_dropout if self.training else 0.0
+        out = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
+        return self.out_proj(rearrange(out, "b heads s e -> b s (heads e)"))
+
+    def attention_weights(self, x: Float[Tensor, "b s d"]) -> Float[Tensor, "b heads s s"]:
+        """Return how much each token looks at each: ``(b, heads, s, s)``, rows sum to 1, before any dropout."""
+        query, key, _ = self._split_heads(x)
+        return attention_weights(query, key)
+
+    def _split_heads(self, x: Float[Tensor, "b s d"]) -> Float[Tensor, "three b heads s e"]:
+        arguments.shaped("x", x, "b s d", (None, None, self.hidden_dim))
+        return rearrange(self.qkv(x), "b s (three heads e) -> three b heads s e", three=3, heads=self.num_heads)

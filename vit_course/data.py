@@ -1,0 +1,103 @@
+"""Lessons 01-06: the six test images, and labelled images to train on."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor
+from torch.utils.data import TensorDataset
+
+from vit_course import arguments
+
+
+def load_test_images(path: str | Path | None = None) -> Float[Tensor, "6 3 96 96"]:
+    """Load the course's six test images, the letters T O K E N S.
+
+    Args:
+        path: the file; by default ``resources/test_images.npy`` of the clone, found from any directory in it.
+
+    Returns:
+        ``(6, 3, 96, 96)`` float32, values in [0, 1].
+
+    Raises:
+        ValueError: the file is missing, truncated, pickled, or not six 96 x 96 RGB images in [0, 1].
+    """
+    roots = [Path(__file__).resolve().parents[1], Path.cwd(), *Path.cwd().parents]
+    candidates = [Path(path)] if path else [root / "resources" / "test_images.npy" for root in roots]
+    path = next((candidate for candidate in candidates if candidate.is_file()), candidates[0])
+    redraw = "in a clone of the course, draw it anew with: python resources/make_test_images.py"
+    try:
+        images = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise ValueError(f"{path} must be a readable .npy file without pickles: {error}; {redraw}") from error
+    if getattr(images, "shape", None) != (6, 96, 96, 3) or images.dtype.kind != "f":
+        came = f"{images.dtype} {images.shape}" if isinstance(images, np.ndarray) else type(images).__name__
+        raise ValueError(f"{path} must hold floats of shape (6, 96, 96, 3); got {came}; {redraw}")
+    if not (images.min() >= 0 and images.max() <= 1):
+        raise ValueError(f"{path} must hold values in [0, 1]; got {images.min()} to {images.max()}; {redraw}")
+    return rearrange(torch.from_numpy(images).float(), "b h w c -> b c h w").contiguous()
+
+
+class LabelledImages(TensorDataset):
+    """Images with labels, and what one needs to know about both.
+
+    Args:
+        images: ``(b, c, h, w)`` floating point.
+        labels: ``(b,)`` int64, indices into ``class_names``.
+        class_names: one name a class.
+        mean, std: ``(c,)`` each, of the *training* images; :meth:`normalized` applies them.
+
+    Raises:
+        ValueError: no images, labels of another length or type, or labels out of range.
+    """
+
+    def __init__(
+        self, images: Tensor, labels: Tensor, *, class_names: Sequence[str], mean: Tensor, std: Tensor
+    ) -> None:
+        arguments.one_label_an_image(images, labels)
+        arguments.label_range(labels, len(class_names))
+        super().__init__(images, labels)
+        self.images, self.labels = images, labels
+        self.class_names, self.mean, self.std = tuple(class_names), mean, std
+
+    def normalized(self) -> "LabelledImages":
+        """Return ``(images - mean) / std``, channel by channel; nothing (0 and 1) is left to apply to the result."""
+        images = (self.images - self.mean[:, None, None]) / self.std[:, None, None]
+        rest = dict(mean=torch.zeros_like(self.mean), std=torch.ones_like(self.std))
+        return LabelledImages(images, self.labels, class_names=self.class_names, **rest)
+
+    def split(self, fraction: float, *, seed: int = 0) -> tuple["LabelledImages", "LabelledImages"]:
+        """Draw ``fraction`` of the images, in [0, 1), at random: return the others, and those drawn."""
+        size = round(len(self) * arguments.probability("fraction", fraction))
+        order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
+        about = dict(class_names=self.class_names, mean=self.mean, std=self.std)
+        return LabelledImages(*self[order[size:]], **about), LabelledImages(*self[order[:size]], **about)
+
+
+def load_dataset(name: str) -> tuple[LabelledImages, LabelledImages]:
+    """Load a labelled data set by name: training images, test images.
+
+    Args:
+        name: ``"digits"``: 1,797 handwritten digits of 1 x 8 x 8 pixels from scikit-learn's wheel; 1,437 to
+            train, 360 to test, the same share of every class in both.
+
+    Returns:
+        ``(train_set, test_set)``, float32 images ``(c, h, w)`` in [0, 1] and int64 labels.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+    arguments.one_of("name", name, ("digits",))
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    digits = load_digits()
+    images = rearrange(torch.from_numpy(digits.images).float() / 16, "b h w -> b 1 h w")
+    labels = torch.from_numpy(digits.target).long()
+    train, test = train_test_split(np.arange(len(labels)), test_size=360, random_state=0, stratify=digits.target)
+    std, mean = torch.std_mean(images[train], dim=(0, 2, 3))
+    about = dict(class_names=[str(name) for name in digits.target_names], mean=mean, std=std)
+    return LabelledImages(images[train], labels[train], **about), LabelledImages(images[test], labels[test], **about)

@@ -1,0 +1,104 @@
+"""Lesson 04: the MLP, the encoder block and the encoder (Section 3.1, Eq. 2-4)."""
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vit_course import arguments
+from vit_course.attention import MultiHeadSelfAttention, xavier_linear
+
+
+class MLPBlock(nn.Module):
+    """The MLP of Eq. 3: two linear layers with an exact GELU between them, each followed by dropout.
+
+    Args:
+        hidden_dim: width ``d`` of a token.
+        mlp_dim: width of the hidden layer; 4 d in the paper's models.
+        dropout: probability in [0, 1).
+
+    Raises:
+        ValueError: a width that is not a positive whole number, or a dropout outside [0, 1).
+
+    Differs from torchvision: biases start at zero instead of N(0, 1e-12).
+    """
+
+    def __init__(self, *, hidden_dim: int, mlp_dim: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.hidden_dim = arguments.whole_number("hidden_dim", hidden_dim)
+        self.linear_1 = xavier_linear(hidden_dim, arguments.whole_number("mlp_dim", mlp_dim))
+        self.linear_2 = xavier_linear(mlp_dim, hidden_dim)
+        self.dropout = nn.Dropout(arguments.probability("dropout", dropout))
+
+    def forward(self, x: Float[Tensor, "b s d"]) -> Float[Tensor, "b s d"]:
+        """Transform each token on its own: ``(b, s, d) -> (b, s, d)``."""
+        arguments.shaped("x", x, "b s d", (None, None, self.hidden_dim))
+        x = self.dropout(F.gelu(self.linear_1(x)))
+        return self.dropout(self.linear_2(x))
+
+
+class EncoderBlock(nn.Module):
+    """Eq. 2 and 3: attention, then MLP, each behind a LayerNorm and added to the residual stream.
+
+    Args:
+        hidden_dim, num_heads, attention_dropout: as :class:`MultiHeadSelfAttention`.
+        mlp_dim: width of the MLP's hidden layer.
+        dropout: probability in [0, 1), on both branches and inside the MLP, never on the residual stream.
+
+    Raises:
+        ValueError: as :class:`MultiHeadSelfAttention` and :class:`MLPBlock`.
+    """
+
+    def __init__(
+        self, *, hidden_dim: int, num_heads: int, mlp_dim: int, dropout: float = 0.0, attention_dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        arguments.whole_number("hidden_dim", hidden_dim)
+        self.ln_1 = nn.LayerNorm(hidden_dim, eps=1e-6)
+        self.self_attention = MultiHeadSelfAttention(
+            hidden_dim=hidden_dim, num_heads=num_heads, attention_dropout=attention_dropout
+        )
+        self.dropout = nn.Dropout(arguments.probability("dropout", dropout))
+        self.ln_2 = nn.LayerNorm(hidden_dim, eps=1e-6)
+        self.mlp = MLPBlock(hidden_dim=hidden_dim, mlp_dim=mlp_dim, dropout=dropout)
+
+    def forward(self, x: Float[Tensor, "b s d"]) -> Float[Tensor, "b s d"]:
+        """Refine the tokens once: ``(b, s, d) -> (b, s, d)``."""
+        x = x + self.dropout(self.self_attention(self.ln_1(x)))
+        return x + self.mlp(self.ln_2(x))
+
+
+class Encoder(nn.Module):
+    """``num_layers`` blocks and the final LayerNorm (the LN of Eq. 4, here for every token).
+
+    Args:
+        num_layers: blocks.
+        hidden_dim, num_heads, mlp_dim, dropout, attention_dropout: as :class:`EncoderBlock`.
+
+    Raises:
+        ValueError: as :class:`EncoderBlock`, or a number of layers that is not positive and whole.
+    """
+
+    def __init__(
+        self, *, num_layers: int, hidden_dim: int, num_heads: int, mlp_dim: int, dropout=0.0, attention_dropout=0.0
+    ) -> None:
+        super().__init__()
+        block = dict(num_heads=num_heads, mlp_dim=mlp_dim, dropout=dropout, attention_dropout=attention_dropout)
+        self.layers = nn.ModuleList(
+            EncoderBlock(hidden_dim=hidden_dim, **block)
+            for _ in range(arguments.whole_number("num_layers", num_layers))
+        )
+        self.ln = nn.LayerNorm(hidden_dim, eps=1e-6)
+
+    def forward(self, x: Float[Tensor, "b s d"]) -> Float[Tensor, "b s d"]:
+        """Run all blocks, then the final LayerNorm: ``(b, s, d) -> (b, s, d)``."""
+        for layer in self.layers:
+            x = layer(x)
+        return self.ln(x)
+
+    def attention_maps(self, x: Float[Tensor, "b s d"]) -> list[Float[Tensor, "b heads s s"]]:
+        """Return the attention weights of every block, first to last: each ``(b, heads, s, s)``."""
+        maps = []
+        for layer in self.layers:
+            maps.append(layer.self_attention.attention_weights(layer.ln_1(x)))
+            x = layer(x)
+        return maps

@@ -1,0 +1,97 @@
+"""Lesson 05: the Vision Transformer (Section 3.1, Figure 1, Table 1)."""
+
+from einops import reduce
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vit_course import arguments
+from vit_course.embedding import ImageEmbedding
+from vit_course.encoder import Encoder
+
+
+class VisionTransformer(nn.Module):
+    """Figure 1: image embedding, encoder, and a linear head on the class token or on the mean patch token.
+
+    Args:
+        image_size, patch_size, hidden_dim, in_channels: as :class:`ImageEmbedding`.
+        num_layers, num_heads, mlp_dim, attention_dropout: as :class:`Encoder`.
+        num_classes: classes ``k``.
+        dropout: probability in [0, 1): after the positions, on both branches of a block, inside the MLP.
+        pool: ``"token"``: the head reads the class token (Eq. 4); ``"mean"``: the mean of the patch tokens.
+
+    Raises:
+        ValueError: a size, probability or pool that does not fit.
+
+    Differs from torchvision: rectangular images, any ``in_channels``, and ``pool="mean"``.
+    """
+
+    def __init__(
+        self,
+        *,
+        image_size: int | tuple[int, int],
+        patch_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        mlp_dim: int,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        pool: str = "token",
+    ) -> None:
+        super().__init__()
+        width = dict(hidden_dim=hidden_dim, dropout=dropout)
+        self.embedding = ImageEmbedding(image_size=image_size, patch_size=patch_size, in_channels=in_channels, **width)
+        self.encoder = Encoder(
+            num_layers=num_layers, num_heads=num_heads, mlp_dim=mlp_dim, attention_dropout=attention_dropout, **width
+        )
+        self.pool = arguments.one_of("pool", pool, ("token", "mean"))
+        self.head = nn.Linear(hidden_dim, arguments.whole_number("num_classes", num_classes))
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b k"]:
+        """Classify images: ``(b, c, h, w) -> (b, k)`` logits; ``ValueError`` for images of another shape."""
+        tokens = self.forward_features(images)
+        if self.pool == "token":
+            return self.head(tokens[:, 0])
+        return self.head(reduce(tokens[:, 1:], "b n d -> b d", "mean"))
+
+    def forward_features(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b s d"]:
+        """Return the normalised tokens that the head reads from: ``(b, c, h, w) -> (b, n + 1, d)``."""
+        return self.encoder(self.embedding(images))
+
+    def attention_maps(self, images: Float[Tensor, "b c h w"]) -> list[Float[Tensor, "b heads s s"]]:
+        """Return the attention weights of every layer: a list of ``(b, heads, n + 1, n + 1)``, rows sum to 1."""
+        return self.encoder.attention_maps(self.embedding(images))
+
+
+# B, L, H: the paper's Table 1; Ti and S: DeiT (2012.12877) and "How to train your ViT?" (2106.10270).
+VARIANTS = {
+    "Ti/16": dict(patch_size=16, num_layers=12, num_heads=3, hidden_dim=192, mlp_dim=768),
+    "S/16": dict(patch_size=16, num_layers=12, num_heads=6, hidden_dim=384, mlp_dim=1536),
+    "S/32": dict(patch_size=32, num_layers=12, num_heads=6, hidden_dim=384, mlp_dim=1536),
+    "B/16": dict(patch_size=16, num_layers=12, num_heads=12, hidden_dim=768, mlp_dim=3072),
+    "B/32": dict(patch_size=32, num_layers=12, num_heads=12, hidden_dim=768, mlp_dim=3072),
+    "L/16": dict(patch_size=16, num_layers=24, num_heads=16, hidden_dim=1024, mlp_dim=4096),
+    "L/32": dict(patch_size=32, num_layers=24, num_heads=16, hidden_dim=1024, mlp_dim=4096),
+    "H/14": dict(patch_size=14, num_layers=32, num_heads=16, hidden_dim=1280, mlp_dim=5120),
+}
+
+
+def create_vit(
+    variant: str, *, image_size: int | tuple[int, int] = 224, num_classes: int = 1000, **options
+) -> VisionTransformer:
+    """Build a model of ``VARIANTS`` by its name, such as ``"B/16"``, with fresh weights.
+
+    Args:
+        variant: a name in ``VARIANTS``: size, slash, patch size in pixels.
+        image_size, num_classes: as :class:`VisionTransformer`.
+        **options: its ``in_channels``, ``dropout``, ``attention_dropout`` and ``pool``.
+
+    Raises:
+        ValueError: an unknown variant, or as :class:`VisionTransformer`.
+    """
+    arguments.one_of("variant", variant, VARIANTS)
+    return VisionTransformer(image_size=image_size, num_classes=num_classes, **VARIANTS[variant], **options)

@@ -1,0 +1,144 @@
+"""The course's look, and the figures that several lessons draw.
+
+One colour for one thing, in every figure of ``img/`` and in every plot of the notebooks.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from einops import rearrange
+from torch import Tensor
+
+# Told apart by colour-blind readers (after Okabe and Ito, and Tol); light grounds carry INK, dark ones white.
+COLORS = {
+    "patch": "#8fd0f2",  # pixels of an image, cut or whole
+    "token": "#2f6fb0",  # embedded patches
+    "class_token": "#d1495b",
+    "position": "#c58bd6",
+    "norm": "#f2d95c",
+    "attention": "#f0a132",
+    "query": "#7b2d8b",
+    "key": "#1b7f4b",
+    "value": "#b8860b",
+    "mlp": "#3fae9f",
+    "residual": "#6b7280",
+    "head": "#3d3580",
+    "train": "#2f6fb0",
+    "valid": "#f0a132",
+    "test": "#3d3580",
+    "wrong": "#b3261e",
+    "right": "#1b7f4b",
+}
+INK = "#1f2430"  # text and lines
+FAINT = "#d8dce3"  # grids and frames
+SEQUENTIAL = "viridis"  # one-sided values: attention, counts
+DIVERGING = "RdBu_r"  # values around zero: weights, similarities
+
+STYLE = {
+    "figure.dpi": 110,
+    "figure.facecolor": "white",
+    "figure.constrained_layout.use": True,
+    "font.size": 10,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.labelsize": 10,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.8,
+    "legend.frameon": False,
+    "lines.linewidth": 2,
+    "lines.solid_capstyle": "round",
+}
+
+
+def subplots(rows: int = 1, columns: int = 1, *, size: tuple[float, float] | None = None, **options):
+    """``plt.subplots`` in the course's look.
+
+    Args:
+        rows, columns: of axes.
+        size: of the figure in inches, ``(width, height)``; at most 8.5 wide, so that it fits a notebook cell.
+        **options: as ``plt.subplots`` takes them.
+
+    Returns:
+        ``(figure, axes)``.
+    """
+    import matplotlib.pyplot as plt
+
+    with plt.rc_context(STYLE):
+        return plt.subplots(rows, columns, figsize=size, **options)
+
+
+def show_image(axes, image: Tensor, title: str = "") -> None:
+    """Draw one image ``(c, h, w)`` in [0, 1] (1 channel as grey, 3 as colour), without ticks."""
+    image = image.detach().cpu().clamp(0, 1)
+    if image.shape[0] == 1:
+        axes.imshow(image[0], cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    else:
+        axes.imshow(rearrange(image, "c h w -> h w c"), interpolation="nearest")
+    axes.set(title=title, xticks=[], yticks=[])
+    axes.grid(False)
+    axes.spines[:].set_visible(False)
+
+
+def show_images(images: Tensor, titles: Sequence[str] = (), *, columns: int | None = None, side: float = 1.35):
+    """Draw a batch ``(b, c, h, w)`` in rows of ``columns`` images, ``side`` inches each.
+
+    Returns:
+        The figure; end the cell with ``plt.show()``.
+    """
+    columns = columns or min(len(images), 6)
+    rows = -(-len(images) // columns)
+    height = side * (1.22 if any(titles) else 1.04)
+    figure, grid = subplots(rows, columns, size=(side * columns, height * rows), squeeze=False)
+    for axes in grid.flat:
+        axes.set_axis_off()
+    for axes, image, title in zip(grid.flat, images, [*titles, *[""] * len(images)], strict=False):
+        axes.set_axis_on()
+        show_image(axes, image, title)
+    return figure
+
+
+def patch_mosaic(image: Tensor, patch_size: int, *, gap: int = 2) -> Tensor:
+    """Return the image ``(c, h, w)`` cut into its patches with ``gap`` white pixels between them."""
+    patches = rearrange(image, "c (gh p1) (gw p2) -> gh gw c p1 p2", p1=patch_size, p2=patch_size)
+    gh, gw, c = patches.shape[:3]
+    step = patch_size + gap
+    mosaic = torch.ones(c, gh * step - gap, gw * step - gap, dtype=image.dtype)
+    for row in range(gh):
+        for column in range(gw):
+            top, left = row * step, column * step
+            mosaic[:, top : top + patch_size, left : left + patch_size] = patches[row, column]
+    return mosaic
+
+
+def show_matrix(
+    axes, matrix: Tensor, title: str = "", *, xlabel: str = "", ylabel: str = "", around_zero: bool = False, **options
+):
+    """Draw a matrix ``(rows, columns)`` as coloured cells.
+
+    Args:
+        axes: where to draw.
+        matrix: the values.
+        title, xlabel, ylabel: in words.
+        around_zero: two-sided colours with zero in the middle, instead of one-sided ones.
+        **options: as ``axes.imshow`` takes them, such as ``vmin`` and ``vmax``.
+
+    Returns:
+        The picture, to hang a colour bar on: ``figure.colorbar(picture, ax=axes)``.
+    """
+    matrix = matrix.detach().cpu()
+    if around_zero:
+        limit = matrix.abs().max().item()
+        options = dict(cmap=DIVERGING, vmin=-limit, vmax=limit) | options
+    picture = axes.imshow(matrix, **(dict(cmap=SEQUENTIAL, interpolation="nearest") | options))
+    axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
+    axes.grid(False)
+    return picture

@@ -1,0 +1,188 @@
+"""Lesson 06: the training loop (Section 4.1 and Appendix B.1)."""
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+from tqdm import tqdm
+
+from vit_course import arguments
+
+
+def learning_rate_schedule(step: int, *, total_steps: int, warmup_steps: int, peak: float, final: float = 0.0) -> float:
+    """Linear warm-up, then a cosine (Appendix B.1), and no way back up.
+
+    Args:
+        step: counted from 0.
+        total_steps: the rate is ``final`` at step ``total_steps - 1`` and ever after.
+        warmup_steps: from ``peak / warmup_steps`` at step 0 to ``peak`` at step ``warmup_steps - 1``; 0 for none.
+        peak, final: highest and last learning rate.
+
+    Raises:
+        ValueError: a step count that is negative, fractional or too large, or rates out of range.
+    """
+    arguments.whole_number("step", step, minimum=0)
+    arguments.whole_number("total_steps", total_steps)
+    if arguments.whole_number("warmup_steps", warmup_steps, minimum=0) > total_steps:
+        raise ValueError(f"warmup_steps must be at most total_steps={total_steps}; got {warmup_steps}")
+    if arguments.real_number("final", final) > arguments.real_number("peak", peak):
+        raise ValueError(f"final must be at most peak={peak}; got {final}")
+    if step < warmup_steps:
+        return peak * (step + 1) / warmup_steps
+    top = max(warmup_steps - 1, 0)  # the step at which the rate is at its peak
+    progress = min((step - top) / max(total_steps - 1 - top, 1), 1.0)
+    return final + (peak - final) * (1 + math.cos(math.pi * progress)) / 2
+
+
+def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
+    """Return the optimizer's two groups: weights of linear layers and convolutions, decayed; all the rest, not."""
+    arguments.real_number("weight_decay", weight_decay)
+    decayed = [module.weight for module in model.modules() if isinstance(module, (nn.Linear, nn.Conv2d))]
+    known = {id(weight) for weight in decayed}
+    rest = [parameter for parameter in model.parameters() if id(parameter) not in known]
+    return [dict(params=decayed, weight_decay=weight_decay), dict(params=rest, weight_decay=0.0)]
+
+
+def random_shift(images: Float[Tensor, "b c h w"], generator: torch.Generator) -> Float[Tensor, "b c h w"]:
+    """Shift the whole batch by up to one pixel, down or up and right or left; what comes in repeats the edge."""
+    h, w = images.shape[2:]
+    top, left = torch.randint(3, (2,), generator=generator).tolist()
+    return F.pad(images, [1, 1, 1, 1], mode="replicate")[:, :, top : top + h, left : left + w]
+
+
+def train_step(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    images: Float[Tensor, "b c h w"],
+    labels: Int64[Tensor, "b"],
+    *,
+    label_smoothing: float = 0.0,
+    max_grad_norm: float | None = None,
+) -> float:
+    """Train on one batch, in train mode: cross-entropy, fresh gradients, one step. Return the loss before it.
+
+    Args:
+        model: maps images to logits ``(b, k)``; no softmax at its end.
+        optimizer: holds the model's parameters.
+        images, labels: ``(b, c, h, w)`` and ``(b,)``.
+        label_smoothing: share of the target, in [0, 1), spread evenly over all classes.
+        max_grad_norm: longer gradients, all parameters taken together, are scaled down to this norm.
+
+    Raises:
+        ValueError: labels of another shape or type, or out of range; a smoothing outside [0, 1).
+    """
+    model.train()
+    arguments.probability("label_smoothing", label_smoothing)
+    loss = F.cross_entropy(*_logits_and_labels(model, images, labels), label_smoothing=label_smoothing)
+    optimizer.zero_grad()
+    loss.backward()
+    if max_grad_norm is not None:
+        nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
+    optimizer.step()
+    return loss.item()
+
+
+def evaluate(model: nn.Module, dataset: TensorDataset, *, batch_size: int = 256) -> tuple[float, float]:
+    """Return mean cross-entropy and accuracy (0 to 1) over all images, in eval mode and without gradients.
+
+    Means are over images, so the batch size changes nothing. Every module gets its mode back.
+
+    Args:
+        model: maps images to logits ``(b, k)``.
+        dataset: images ``(b, c, h, w)`` and labels ``(b,)``.
+        batch_size: images at a time.
+
+    Raises:
+        ValueError: an empty data set, or labels that do not fit.
+    """
+    arguments.image_datasets(dataset=dataset)
+    arguments.whole_number("batch_size", batch_size)
+    modes = {module: module.training for module in model.modules()}
+    loss = correct = 0
+    try:
+        model.eval()
+        with torch.no_grad():
+            for batch in torch.arange(len(dataset)).split(batch_size):
+                logits, labels = _logits_and_labels(model, *dataset[batch])
+                loss += F.cross_entropy(logits, labels, reduction="sum").item()
+                correct += (logits.argmax(dim=-1) == labels).sum().item()
+    finally:
+        for module, training in modes.items():
+            module.training = training
+    return loss / len(dataset), correct / len(dataset)
+
+
+def fit(
+    model: nn.Module,
+    train_set: TensorDataset,
+    valid_set: TensorDataset,
+    *,
+    epochs: int,
+    batch_size: int,
+    peak_lr: float,
+    warmup_epochs: int = 1,
+    weight_decay: float = 0.05,
+    augment: Callable[[Tensor, torch.Generator], Tensor] | None = None,
+    seed: int = 0,
+    progress: bool = True,
+    **step_options,
+) -> dict[str, list[float]]:
+    """Train with AdamW, warm-up and cosine; look at the validation set after every epoch, at the test set never.
+
+    Args:
+        model: maps images to logits ``(b, k)``; trained in place.
+        train_set, valid_set: images to learn from, and images to choose by.
+        epochs, warmup_epochs: passes over the training set, and how many of them warm up.
+        batch_size: images a step.
+        peak_lr, weight_decay: of AdamW; see :func:`learning_rate_schedule` and :func:`parameter_groups`.
+        augment: ``augment(images, generator) -> images``, such as :func:`random_shift`.
+        seed: orders the images and draws the augmentation. First weights and dropout are torch's global seed's.
+        progress: show a progress bar.
+        **step_options: ``label_smoothing`` and ``max_grad_norm``, as :func:`train_step` takes them.
+
+    Returns:
+        ``learning_rate``, one a step; ``train_loss``, ``valid_loss`` and ``valid_accuracy``, one an epoch.
+
+    Raises:
+        ValueError: an empty data set, or an argument out of range.
+        FloatingPointError: the loss is no longer finite.
+    """
+    arguments.image_datasets(train_set=train_set, valid_set=valid_set)
+    steps_per_epoch = math.ceil(len(train_set) / arguments.whole_number("batch_size", batch_size))
+    total_steps = arguments.whole_number("epochs", epochs) * steps_per_epoch
+    warmup_steps = arguments.whole_number("warmup_epochs", warmup_epochs, minimum=0) * steps_per_epoch
+    optimizer = torch.optim.AdamW(parameter_groups(model, weight_decay), lr=peak_lr)
+    generator = torch.Generator().manual_seed(seed)
+    history = dict(learning_rate=[], train_loss=[], valid_loss=[], valid_accuracy=[])
+    for _ in (bar := tqdm(range(epochs), unit="epoch", disable=not progress, ascii=True)):
+        train_loss = 0.0
+        for batch in torch.randperm(len(train_set), generator=generator).split(batch_size):
+            step = len(history["learning_rate"])
+            rate = learning_rate_schedule(step, total_steps=total_steps, warmup_steps=warmup_steps, peak=peak_lr)
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            images, labels = train_set[batch]
+            images = images if augment is None else augment(images, generator)
+            loss = train_step(model, optimizer, images, labels, **step_options)
+            if not math.isfinite(loss):
+                raise FloatingPointError(f"the loss is {loss} at step {step}: lower peak_lr, or look for nan in images")
+            history["learning_rate"].append(rate)
+            train_loss += loss * len(batch) / len(train_set)
+        valid_loss, valid_accuracy = evaluate(model, valid_set)
+        history["train_loss"].append(train_loss)
+        history["valid_loss"].append(valid_loss)
+        history["valid_accuracy"].append(valid_accuracy)
+        bar.set_postfix_str(f"train loss {train_loss:.3f}, valid accuracy {valid_accuracy:.1%}")
+    return history
+
+
+def _logits_and_labels(model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    arguments.one_label_an_image(images, labels)
+    device = next((parameter.device for parameter in model.parameters()), images.device)
+    logits = model(images.to(device))
+    arguments.label_range(labels, logits.shape[-1])
+    return logits, labels.to(device)
