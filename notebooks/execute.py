@@ -2,21 +2,29 @@
 
     python notebooks/execute.py                        all of them
     python notebooks/execute.py notebooks/03_*.ipynb   some
-    python notebooks/execute.py --check                change nothing; fail if a notebook is not normalised
+    python notebooks/execute.py --check                run nothing; fail if a notebook is not normalised
+    python notebooks/execute.py --dry-run              run, write nothing; fail if an output would change
 
-Run twice it changes nothing. An output that differs from run to run (timings, training logs) stands in a cell tagged
-``nbval-ignore-output``: it is kept as it is stored, until the cell's source changes or ``--refresh`` is given.
+Run twice it changes nothing. Unlike nbval, the dry run compares pictures too, up to the smoothing of edges.
+
+An output that differs from run to run (timings, training logs) stands in a cell tagged ``nbval-ignore-output``: it is
+kept as it is stored, until the cell's source changes or ``--refresh`` is given.
 """
 
 import argparse
+import base64
+import copy
 import hashlib
+import io
 import os
 import re
 import sys
 from pathlib import Path
 
 import nbformat
+import numpy as np
 from nbclient import NotebookClient
+from PIL import Image
 
 HERE = Path(__file__).resolve().parent
 METADATA = {
@@ -25,6 +33,7 @@ METADATA = {
 }
 VARYING = "nbval-ignore-output"
 TIMEOUT = 600  # seconds a cell may take
+SHADE = 24  # of 255: what two machines may differ by in a pixel of the same picture
 
 
 def fingerprint(source: str) -> str:
@@ -49,15 +58,15 @@ def normalize(notebook: nbformat.NotebookNode, stored: nbformat.NotebookNode | N
             continue
         count += 1
         cell.execution_count = count
-        for output in cell.outputs:
-            output.metadata = nbformat.from_dict({})
-        cell.outputs = merge_streams(cell.outputs)
-        for output in cell.outputs:
-            if output.output_type == "execute_result":
-                output.execution_count = count
         if VARYING in tags:
             cell.metadata["output_of"] = fingerprint(cell.source)
             cell.outputs = kept.get((cell.id, cell.metadata["output_of"]), cell.outputs)
+        cell.outputs = merge_streams(cell.outputs)
+        for output in cell.outputs:
+            if output.output_type in ("display_data", "execute_result"):
+                output.metadata = nbformat.from_dict({})
+            if output.output_type == "execute_result":
+                output.execution_count = count
 
 
 def merge_streams(outputs: list) -> list:
@@ -74,15 +83,43 @@ def merge_streams(outputs: list) -> list:
     return merged
 
 
-def execute(path: Path, *, refresh: bool) -> None:
-    """Run one notebook in its folder and write it back."""
+def execute(path: Path, *, refresh: bool = False) -> tuple[nbformat.NotebookNode, nbformat.NotebookNode]:
+    """Run one notebook in its folder; return it as it is stored, and as it would be stored now."""
     stored = nbformat.read(path, as_version=4)
-    notebook = nbformat.from_dict(stored)
+    notebook = copy.deepcopy(stored)
     NotebookClient(notebook, timeout=TIMEOUT, resources={"metadata": {"path": str(HERE)}}).execute()
     normalize(notebook, None if refresh else stored)
+    return stored, notebook
+
+
+def write(notebook: nbformat.NotebookNode, path: Path) -> None:
+    """Replace the file in one step, so that an interruption leaves a whole one."""
     temporary = path.with_suffix(".tmp")
     nbformat.write(notebook, temporary)
     os.replace(temporary, path)
+
+
+def differences(stored: nbformat.NotebookNode, notebook: nbformat.NotebookNode) -> list[str]:
+    """Say which cells have other outputs in the second notebook."""
+    pairs = zip(stored.cells, notebook.cells, strict=True)
+    return [f"cell {index}" for index, (old, new) in enumerate(pairs) if not same(old, new)]
+
+
+def same(old: object, new: object) -> bool:
+    """Compare two pieces of a notebook; pictures count as the same where they look the same."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return old.keys() == new.keys() and all(
+            same_picture(old[key], new[key]) if key == "image/png" else same(old[key], new[key]) for key in old
+        )
+    if isinstance(old, list) and isinstance(new, list):
+        return len(old) == len(new) and all(map(same, old, new))
+    return old == new
+
+
+def same_picture(old: str, new: str) -> bool:
+    """Whether two PNG files have the same size and no pixel that differs by more than a shade."""
+    old, new = (np.asarray(Image.open(io.BytesIO(base64.b64decode(data))), dtype=int) for data in (old, new))
+    return old.shape == new.shape and bool((abs(old - new) <= SHADE).all())
 
 
 def unnormalized(path: Path) -> bool:
@@ -97,7 +134,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("notebooks", nargs="*", type=Path, help="which; all by default")
     parser.add_argument("--refresh", action="store_true", help="also store anew what differs from run to run")
-    parser.add_argument("--check", action="store_true", help="change nothing, fail if a notebook is not normalised")
+    parser.add_argument("--check", action="store_true", help="run nothing, fail if a notebook is not normalised")
+    parser.add_argument("--dry-run", action="store_true", help="run, write nothing, fail if an output would change")
     options = parser.parse_args()
     paths = options.notebooks or sorted(HERE.glob("[0-9][0-9]_*.ipynb"))
     if options.check:
@@ -106,10 +144,17 @@ def main() -> int:
             f"not normalised: {', '.join(bad)}; run make notebooks" if bad else f"{len(paths)} notebooks are normalised"
         )
         return bool(bad)
+    changed = []
     for path in paths:
         print(path.name, flush=True)
-        execute(path, refresh=options.refresh)
-    return 0
+        stored, notebook = execute(path, refresh=options.refresh)
+        if options.dry_run:
+            changed += [f"{path.name} {cell}" for cell in differences(stored, notebook)]
+        else:
+            write(notebook, path)
+    if options.dry_run:
+        print("would change: " + ", ".join(changed) if changed else "nothing would change")
+    return bool(changed)
 
 
 if __name__ == "__main__":

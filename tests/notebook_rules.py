@@ -1,0 +1,274 @@
+"""What nbval does not see in a notebook: one function a rule, each returning what it found, a line a finding.
+
+A rule takes a parsed notebook and the path it lies at. ``RULES`` lists them; ``test_notebooks.py`` applies them
+to every notebook and shows for each that it finds what it should.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+from execute import METADATA, fingerprint
+from make_figures import FIGURES
+from nbformat import NotebookNode
+
+IMG = Path(__file__).resolve().parents[1] / "img"
+VARYING = "nbval-ignore-output"
+ALLOWED_TAGS = {VARYING, "raises-exception"}
+MAX_LINES = 15
+MAX_CLASS_LINES = 40
+MAX_BYTES = 1_200_000
+
+RULES = {}
+
+
+def rule(function):
+    """Enter a rule in the table under its own name."""
+    RULES[function.__name__] = function
+    return function
+
+
+def code_cells(notebook: NotebookNode) -> Iterator[tuple[int, NotebookNode]]:
+    """Every code cell with its place in the notebook."""
+    return ((index, cell) for index, cell in enumerate(notebook.cells) if cell.cell_type == "code")
+
+
+def markdown(notebook: NotebookNode) -> str:
+    """All prose, fenced code left out."""
+    prose = "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    return re.sub(r"```.*?```", "", prose, flags=re.DOTALL)
+
+
+def tags(cell: NotebookNode) -> set[str]:
+    """The cell's tags."""
+    return set(cell.metadata.get("tags", []))
+
+
+def texts(cell: NotebookNode) -> str:
+    """Every text that the cell has stored."""
+    parts = []
+    for output in cell.outputs:
+        parts += [output.get("text", ""), output.get("data", {}).get("text/plain", "")]
+        parts += [output.get("evalue", ""), output.get("data", {}).get("text/html", "")]
+    return "\n".join(parts)
+
+
+def draws(cell: NotebookNode) -> bool:
+    """Whether the cell has stored a picture."""
+    return any("image/png" in output.get("data", {}) for output in cell.outputs)
+
+
+def asserts(cell: NotebookNode) -> bool:
+    """Whether the cell asserts something: an ``assert``, or a call of an ``assert_…`` function."""
+    tree = ast.parse(cell.source)
+    return any(
+        isinstance(node, ast.Assert)
+        or (isinstance(node, ast.Call) and "assert_" in ast.unparse(node.func).rsplit(".", 1)[-1])
+        for node in ast.walk(tree)
+    )
+
+
+@rule
+def every_code_cell_was_executed(notebook, path):
+    """nbval does not compare a cell that has no execution count."""
+    for index, cell in code_cells(notebook):
+        if cell.execution_count is None or not cell.source.strip():
+            yield f"cell {index}: empty or never executed, so its output is not compared"
+
+
+@rule
+def plain_python(notebook, path):
+    """A bad magic passes nbval once its output is stored, and none works outside IPython."""
+    for index, cell in code_cells(notebook):
+        if re.search(r"^\s*[%!]|^[^#\n]*\?\s*$|get_ipython", cell.source, flags=re.MULTILINE):
+            yield f"cell {index}: a magic, a shell line or a question mark"
+            continue
+        for name in ("sys.path", "os.chdir", "plt.subplots", "pip install"):
+            if name in cell.source:
+                yield f"cell {index}: {name}"
+
+
+@rule
+def no_trailing_semicolon(notebook, path):
+    """A plot that ends in a semicolon fails under nbval, and hides what a cell returns."""
+    for index, cell in code_cells(notebook):
+        if re.search(r";\s*(#.*)?$", cell.source, flags=re.MULTILINE):
+            yield f"cell {index}: a line ends with a semicolon"
+
+
+@rule
+def pictures_rest_on_an_assert(notebook, path):
+    """nbval does not compare pictures: the arrays behind them are asserted there or in the code cell beside."""
+    cells = list(code_cells(notebook))
+    for place, (index, cell) in enumerate(cells):
+        if draws(cell):
+            if not any(asserts(neighbour) for _, neighbour in cells[max(place - 1, 0) : place + 2]):
+                yield f"cell {index}: a picture without an assert on the array behind it"
+            if not cell.source.rstrip().endswith("plt.show()"):
+                yield f"cell {index}: a picture whose cell does not end with plt.show()"
+
+
+@rule
+def no_stored_errors(notebook, path):
+    """No error outside a cell that announces it, and no warning anywhere that is compared."""
+    for index, cell in code_cells(notebook):
+        for output in cell.outputs:
+            if output.output_type == "error" and "raises-exception" not in tags(cell):
+                yield f"cell {index}: stored error {output.ename}"
+            if output.get("name") == "stderr" and VARYING not in tags(cell):
+                yield f"cell {index}: stored warning or log {output.text[:60]!r}"
+
+
+@rule
+def one_title(notebook, path):
+    """One top heading, in the first cell."""
+    titles = re.findall(r"^# .*", markdown(notebook), flags=re.MULTILINE)
+    if len(titles) != 1 or not notebook.cells[0].source.startswith("# "):
+        yield f"{len(titles)} top headings, one wanted, in the first cell"
+
+
+@rule
+def pictures_are_drawn_here_and_described(notebook, path):
+    """Pictures in the prose exist, are drawn by img/make_figures.py and say in words what one sees."""
+    prose = markdown(notebook)
+    if "<img" in prose:
+        yield "an <img> tag: write ![what one sees](../img/name.svg)"
+    for words, target in re.findall(r"!\[([^\]]*)\]\(([^)]*)\)", prose):
+        if len(words.split()) < 4:
+            yield f"{target}: the alt text {words!r} does not say what one sees"
+        if not (path.parent / target).is_file() or (path.parent / target).resolve().parent != IMG:
+            yield f"{target}: no such picture in img/"
+        elif Path(target).stem not in FIGURES:
+            yield f"{target}: not drawn by img/make_figures.py"
+
+
+@rule
+def no_addresses_or_paths(notebook, path):
+    """Addresses of objects and places on a disk differ on every machine."""
+    for index, cell in code_cells(notebook):
+        found = re.search(r"0x[0-9a-f]{6,}|(?<![\w.])/(root|home|work|Users|tmp)/|[A-Z]:\\\\?Users", texts(cell))
+        if found:
+            yield f"cell {index}: {found[0]!r} in the stored output"
+
+
+@rule
+def four_decimals_at_most(notebook, path):
+    """More digits than that are not the same on every machine."""
+    for index, cell in code_cells(notebook):
+        found = re.search(r"\d\.\d{5,}", texts(cell))
+        if found and VARYING not in tags(cell):
+            yield f"cell {index}: {found[0]} has more than four decimals"
+
+
+@rule
+def what_varies_is_asserted(notebook, path):
+    """An output that nbval ignores stands in a cell that asserts what must hold, and belongs to its source."""
+    for index, cell in code_cells(notebook):
+        if tags(cell) - ALLOWED_TAGS:
+            yield f"cell {index}: tags {sorted(tags(cell) - ALLOWED_TAGS)}"
+        if VARYING in tags(cell):
+            if not asserts(cell):
+                yield f"cell {index}: its output is ignored and nothing is asserted"
+            if cell.metadata.get("output_of") != fingerprint(cell.source):
+                yield f"cell {index}: its output belongs to an older source; run make notebooks"
+
+
+@rule
+def normalized(notebook, path):
+    """Nothing in the file depends on the machine it was run on."""
+    try:
+        nbformat.validate(notebook)
+    except nbformat.ValidationError as error:
+        yield f"not a valid notebook: {str(error).splitlines()[0]}"
+    if dict(notebook.metadata) != METADATA:
+        yield "the notebook's metadata is not normalised; run make notebooks"
+    for index, cell in enumerate(notebook.cells):
+        if set(cell.metadata) - {"tags", "output_of"}:
+            yield f"cell {index}: metadata {sorted(cell.metadata)}; run make notebooks"
+    counts = [cell.execution_count for _, cell in code_cells(notebook)]
+    if None not in counts and counts != list(range(1, len(counts) + 1)):
+        yield f"execution counts {counts} are not 1, 2, 3 …; run make notebooks"
+
+
+@rule
+def short_beats(notebook, path):
+    """Few lines a cell, and never more than two code cells without a word between them."""
+    row = 0
+    for index, cell in enumerate(notebook.cells):
+        row = row + 1 if cell.cell_type == "code" else 0
+        if row == 3:
+            yield f"cell {index}: the third code cell in a row"
+        if cell.cell_type == "code":
+            lines = len(cell.source.splitlines())
+            limit = MAX_CLASS_LINES if re.search(r"^class ", cell.source, flags=re.MULTILINE) else MAX_LINES
+            if lines > limit:
+                yield f"cell {index}: {lines} lines, at most {limit} wanted"
+
+
+@rule
+def imports_stand_in_the_first_cell(notebook, path):
+    """The set-up cell imports and does nothing else; no other does, save where Start here has checked what is there."""
+    for place, (index, cell) in enumerate(code_cells(notebook)):
+        if not plain(cell.source):
+            continue
+        kinds = {isinstance(node, (ast.Import, ast.ImportFrom)) for node in ast.parse(cell.source).body}
+        if place == 0 and kinds != {True}:
+            yield f"cell {index}: the set-up cell does more than import"
+        if place > 0 and True in kinds and not path.name.startswith("00_"):
+            yield f"cell {index}: an import outside the set-up cell"
+
+
+def plain(source: str) -> bool:
+    """Whether the source is Python at all."""
+    try:
+        ast.parse(source)
+    except SyntaxError:
+        return False
+    return True
+
+
+@rule
+def folded_answers_render(notebook, path):
+    """Markdown inside <details> needs an empty line after the summary, and each is closed."""
+    prose = markdown(notebook)
+    if prose.count("<details") != prose.count("</details>"):
+        yield "a <details> block is not closed"
+    for found in re.findall(r"</summary>(?!\n\n).{0,30}", prose):
+        yield f"no empty line after {found!r}"
+
+
+@rule
+def links_lead_somewhere(notebook, path):
+    """Links to other files of the course exist."""
+    for target in re.findall(r"(?<!!)\[[^\]]*\]\(([^)#]+)(?:#[^)]*)?\)", markdown(notebook)):
+        if not target.startswith(("http://", "https://")) and not (path.parent / target).exists():
+            yield f"a link to {target}, which does not exist"
+
+
+@rule
+def the_template(notebook, path):
+    """Every lesson has the parts that STYLE names, and every numbered section closes with a checkpoint."""
+    prose = markdown(notebook)
+    if path.name.startswith("00_"):
+        return
+    for part in ("**You will**", "**You need**", "**Time**", "**Recall**", "**Predict first**", "In the wild", "Recap"):
+        if part not in prose:
+            yield f"no {part}"
+    number = int(path.name[:2])
+    sections = re.split(r"^## ", prose, flags=re.MULTILINE)[1:]
+    numbered = [section for section in sections if re.match(rf"{number}\.\d+ ", section)]
+    if len(numbered) < 3:
+        yield f"{len(numbered)} sections numbered {number}.x"
+    for section in numbered:
+        title = section.splitlines()[0]
+        if "**Checkpoint" not in section and not re.search("in the wild|recap", title, flags=re.IGNORECASE):
+            yield f"section {title!r} has no checkpoint"
+
+
+@rule
+def light_enough(notebook, path):
+    """A page that opens at once."""
+    if path.exists() and path.stat().st_size > MAX_BYTES:
+        yield f"{path.stat().st_size:,} bytes, at most {MAX_BYTES:,} wanted"

@@ -1,0 +1,273 @@
+"""Hygiene of the notebooks: the holes that nbval leaves, each closed, and each closing shown to find its fault."""
+
+import base64
+import copy
+import io
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import execute
+import nbformat
+import numpy as np
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from notebook_rules import FIGURES, RULES, code_cells
+from PIL import Image
+
+NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
+PATHS = sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
+LESSONS = ["00_start_here", "01_einops_primer", "02_image_embedding", "03_multi_head_attention"]
+LESSONS += ["04_mlp_and_encoder", "05_vision_transformer", "06_training"]
+
+# the last rung of each lesson: what the reader wrote is asserted equal to these
+LAST_RUNGS = {
+    "01_einops_primer": ["vit_course.patchify"],
+    "02_image_embedding": ["vit_course.ImageEmbedding"],
+    "03_multi_head_attention": ["vit_course.MultiHeadSelfAttention"],
+    "04_mlp_and_encoder": ["vit_course.MLPBlock", "vit_course.EncoderBlock", "vit_course.Encoder("],
+    "05_vision_transformer": ["vit_course.VisionTransformer"],
+    "06_training": ["training.learning_rate_schedule", "training.train_step", "training.evaluate"],
+}
+
+
+def findings(rule, notebook, path):
+    return list(RULES[rule](notebook, path) or [])
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("rule", RULES)
+def test_notebook_keeps_the_rule(rule, path):
+    assert findings(rule, nbformat.read(path, as_version=4), path) == []
+
+
+def test_no_lesson_is_missing():
+    assert [path.stem for path in PATHS][: len(LESSONS)] == LESSONS
+
+
+@pytest.mark.parametrize(("lesson", "names"), LAST_RUNGS.items())
+def test_the_last_rung_is_compared_with_the_package(lesson, names):
+    """The cell that calls the package's part, or the next one, asserts that values are equal."""
+    notebook = nbformat.read(NOTEBOOKS / f"{lesson}.ipynb", as_version=4)
+    sources = [cell.source for _, cell in code_cells(notebook)]
+    for name in names:
+        calls = [place for place, source in enumerate(sources) if name in source]
+        assert any("assert" in source for place in calls for source in sources[place : place + 2]), name
+
+
+# --- each rule finds its fault ---------------------------------------------------------------------------------------
+
+
+def good_notebook():
+    """Return a notebook that keeps every rule."""
+    setup = new_code_cell("import matplotlib.pyplot as plt\nimport torch")
+    picture = new_code_cell("assert values.sum() == 1\nplt.plot(values)\nplt.show()")
+    picture.outputs = [new_output("display_data", {"image/png": "AAAA", "text/plain": "<Figure size 1x1>"})]
+    number = new_code_cell("torch.testing.assert_close(a, b)\nprint(0.1234)")
+    number.outputs = [new_output("stream", name="stdout", text="0.1234\n")]
+    varying = new_code_cell("assert seconds < 9\nprint(seconds)")
+    varying.metadata = nbformat.from_dict(
+        {"tags": ["nbval-ignore-output"], "output_of": execute.fingerprint(varying.source)}
+    )
+    sections = "\n\n".join(f"## 9.{k} Part\n\n**Checkpoint.** Equal." for k in (1, 2, 3))
+    notebook = new_notebook(
+        cells=[
+            new_markdown_cell("# Lesson 9\n\n![The whole model, drawn](../img/architecture.svg)\n\n**You will** read."),
+            setup,
+            new_markdown_cell("**You need** nothing. **Time** none. **Recall**, **Predict first**"),
+            picture,
+            number,
+            new_markdown_cell("<details><summary>Answer</summary>\n\nYes.\n\n</details>\n\n" + sections),
+            varying,
+            new_markdown_cell("## In the wild\n\n## Recap\n\n[start](00_start_here.ipynb)"),
+        ]
+    )
+    notebook.metadata = nbformat.from_dict(execute.METADATA)
+    for count, (_, cell) in enumerate(code_cells(notebook), 1):
+        cell.execution_count = count
+    return notebook
+
+
+def replace(index, old, new):
+    """Return a fault: a text in one cell, replaced."""
+
+    def spoil(notebook):
+        assert old in notebook.cells[index].source
+        notebook.cells[index].source = notebook.cells[index].source.replace(old, new)
+
+    return spoil
+
+
+def output(index, **fields):
+    """Return a fault: a field of a cell's first output, replaced."""
+    return lambda notebook: notebook.cells[index].outputs[0].update(fields)
+
+
+def metadata(index, **fields):
+    """Return a fault: something in a cell's metadata."""
+    return lambda notebook: notebook.cells[index].metadata.update(fields)
+
+
+def stored_error(notebook):
+    notebook.cells[4].outputs = [new_output("error", ename="ValueError", evalue="no", traceback=[])]
+
+
+def stored_warning(notebook):
+    notebook.cells[4].outputs = [new_output("stream", name="stderr", text="UserWarning: no")]
+
+
+def never_executed(notebook):
+    notebook.cells[4].execution_count = None
+
+
+def machine_metadata(notebook):
+    notebook.metadata["language_info"] = {"name": "python", "version": "3.11.7"}
+
+
+def wrong_counts(notebook):
+    notebook.cells[4].execution_count = 17
+
+
+def third_cell_in_a_row(notebook):
+    notebook.cells.insert(5, notebook.cells[4])
+
+
+PICTURE, NUMBER, FOLDED, VARYING = 3, 4, 5, 6
+FAULTS = [
+    ("every_code_cell_was_executed", never_executed, "never executed"),
+    ("every_code_cell_was_executed", replace(NUMBER, "torch.testing.assert_close(a, b)\nprint(0.1234)", " "), "empty"),
+    ("plain_python", replace(NUMBER, "print(0.1234)", "%time print(0.1234)"), "magic"),
+    ("plain_python", replace(NUMBER, "print(0.1234)", "!ls"), "shell line"),
+    ("plain_python", replace(NUMBER, "print(0.1234)", "torch.add?"), "question mark"),
+    ("plain_python", replace(NUMBER, "print(0.1234)", "sys.path.append('..')"), "sys.path"),
+    ("no_trailing_semicolon", replace(NUMBER, "print(0.1234)", "plt.plot(a);"), "semicolon"),
+    ("pictures_rest_on_an_assert", replace(PICTURE, "plt.show()", "plt.plot(b)"), "plt.show()"),
+    ("no_stored_errors", stored_error, "ValueError"),
+    ("no_stored_errors", stored_warning, "UserWarning"),
+    ("one_title", replace(2, "**You need**", "# Again\n\n**You need**"), "2 top headings"),
+    ("pictures_are_drawn_here_and_described", replace(0, "The whole model, drawn", ""), "alt text"),
+    ("pictures_are_drawn_here_and_described", replace(0, "architecture.svg", "nothing.svg"), "no such picture"),
+    ("pictures_are_drawn_here_and_described", replace(0, "../img/architecture.svg", "../README.md"), "no such picture"),
+    ("pictures_are_drawn_here_and_described", replace(0, "**You will**", '<img src="a.png">'), "<img>"),
+    ("no_addresses_or_paths", output(NUMBER, text="<object at 0x7f3a2b1c>"), "0x7f3a2b1c"),
+    ("no_addresses_or_paths", output(NUMBER, text="see /home/me/course"), "/home/"),
+    ("four_decimals_at_most", output(NUMBER, text="0.12345\n"), "0.12345"),
+    ("what_varies_is_asserted", replace(VARYING, "assert seconds < 9", "seconds"), "nothing is asserted"),
+    ("what_varies_is_asserted", replace(VARYING, "9", "8"), "older source"),
+    ("what_varies_is_asserted", metadata(NUMBER, tags=["nbval-skip"]), "nbval-skip"),
+    ("normalized", machine_metadata, "metadata is not normalised"),
+    ("normalized", metadata(NUMBER, execution={"iopub.execute_input": "2026"}), "execution"),
+    ("normalized", wrong_counts, "17"),
+    ("normalized", output(NUMBER, metadata={}), "not a valid notebook"),
+    ("short_beats", third_cell_in_a_row, "third code cell"),
+    ("short_beats", replace(NUMBER, "print(0.1234)", "print(1)\n" * 20), "21 lines"),
+    ("imports_stand_in_the_first_cell", replace(1, "import torch", "import torch\n\ntorch.manual_seed(0)"), "set-up"),
+    ("imports_stand_in_the_first_cell", replace(NUMBER, "print(0.1234)", "import math"), "an import outside"),
+    ("folded_answers_render", replace(FOLDED, "</summary>\n\n", "</summary>\n"), "no empty line"),
+    ("folded_answers_render", replace(FOLDED, "</details>", ""), "not closed"),
+    ("links_lead_somewhere", replace(7, "00_start_here", "08_elsewhere"), "08_elsewhere"),
+    ("the_template", replace(FOLDED, "## 9.2 Part\n\n**Checkpoint.** Equal.", "## 9.2 Part"), "9.2 Part"),
+    ("the_template", replace(2, "**Recall**", ""), "Recall"),
+]
+
+
+def test_the_good_notebook_keeps_every_rule():
+    path = NOTEBOOKS / "09_example.ipynb"
+    assert {rule: found for rule in RULES if (found := findings(rule, good_notebook(), path))} == {}
+
+
+@pytest.mark.parametrize(("rule", "spoil", "says"), FAULTS, ids=[f"{rule}-{says}" for rule, _, says in FAULTS])
+def test_the_rule_finds_its_fault(rule, spoil, says):
+    notebook = good_notebook()
+    spoil(notebook)
+    found = findings(rule, notebook, NOTEBOOKS / "09_example.ipynb")
+    assert any(says in line for line in found), found
+
+
+def test_a_picture_far_from_any_assert_is_found():
+    notebook = good_notebook()
+    replace(PICTURE, "assert values.sum() == 1\n", "")(notebook)
+    replace(NUMBER, "torch.testing.assert_close(a, b)\n", "")(notebook)
+    assert any(
+        "without an assert" in line for line in findings("pictures_rest_on_an_assert", notebook, NOTEBOOKS / "9")
+    )
+
+
+def test_a_picture_that_no_script_draws_is_found(monkeypatch):
+    """A file that lies in img/ but is not in the script."""
+    monkeypatch.delitem(FIGURES, "architecture")
+    found = findings("pictures_are_drawn_here_and_described", good_notebook(), NOTEBOOKS / "09_example.ipynb")
+    assert found == ["../img/architecture.svg: not drawn by img/make_figures.py"]
+
+
+def test_a_heavy_notebook_is_found(tmp_path):
+    heavy = tmp_path / "09_heavy.ipynb"
+    heavy.write_text("x" * 2_000_000)
+    assert findings("light_enough", good_notebook(), heavy)
+
+
+def test_every_rule_has_a_fault_that_it_finds():
+    shown_elsewhere = {"light_enough"}
+    assert {rule for rule, *_ in FAULTS} | shown_elsewhere == set(RULES)
+
+
+# --- nbval itself ----------------------------------------------------------------------------------------------------
+
+
+def test_nbval_compares_stored_outputs(tmp_path):
+    """The command of ``make test`` is green on a right output, red on a wrong one, and deaf to what it ignores."""
+
+    def notebook(stored, tags=()):
+        cell = new_code_cell("print(1 + 1)", metadata={"tags": list(tags)}, execution_count=1)
+        cell.outputs = [new_output("stream", name="stdout", text=stored)]
+        return new_notebook(cells=[cell], metadata=nbformat.from_dict(execute.METADATA))
+
+    nbformat.write(notebook("2\n"), tmp_path / "right.ipynb")
+    nbformat.write(notebook("3\n"), tmp_path / "wrong.ipynb")
+    nbformat.write(notebook("3\n", ["nbval-ignore-output"]), tmp_path / "ignored.ipynb")
+    makefile = (NOTEBOOKS.parent / "Makefile").read_text(encoding="utf-8")
+    options = re.search(r"^NBVAL := (.*)$", makefile, flags=re.MULTILINE)[1].split()
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, str(tmp_path)]
+    done = subprocess.run(command, cwd=NOTEBOOKS.parent, capture_output=True, text=True, check=False)
+    assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr
+    assert "wrong.ipynb" in done.stdout
+
+
+def test_normalizing_twice_changes_nothing():
+    """What differs from run to run is kept as long as its source is the same, and only so long."""
+    notebook, stored = good_notebook(), good_notebook()
+    for cell, kept in zip(notebook.cells, stored.cells, strict=True):
+        cell.id = kept.id
+    stored.cells[VARYING].outputs = [new_output("stream", name="stdout", text="3 s")]
+    notebook.cells[VARYING].outputs = [new_output("stream", name="stdout", text="4 s")]
+    execute.normalize(notebook, stored)
+    assert notebook.cells[VARYING].outputs[0].text == "3 s"
+
+    replace(VARYING, "9", "8")(notebook)
+    notebook.cells[VARYING].outputs = [new_output("stream", name="stdout", text="5 s")]
+    execute.normalize(notebook, stored)
+    assert notebook.cells[VARYING].outputs[0].text == "5 s"
+
+
+def test_a_progress_bar_leaves_its_last_line():
+    pieces = [new_output("stream", name="stderr", text=text) for text in ("\r 10%", "\r 50%", "\r100%\n")]
+    assert [piece.text for piece in execute.merge_streams(pieces)] == ["100%\n"]
+
+
+def test_the_dry_run_sees_a_changed_picture_and_a_changed_text():
+    def png(values):
+        buffer = io.BytesIO()
+        Image.fromarray(values).save(buffer, format="png")
+        return base64.b64encode(buffer.getvalue()).decode()
+
+    values = np.zeros((4, 4), dtype=np.uint8)
+    stored = good_notebook()
+    stored.cells[PICTURE].outputs[0].data["image/png"] = png(values)
+    softer, other, text = (copy.deepcopy(stored) for _ in range(3))
+    softer.cells[PICTURE].outputs[0].data["image/png"] = png(values + 9)
+    other.cells[PICTURE].outputs[0].data["image/png"] = png(values + 200)
+    text.cells[NUMBER].outputs[0].text = "0.5"
+    assert execute.differences(stored, softer) == []
+    assert execute.differences(stored, other) == [f"cell {PICTURE}"]
+    assert execute.differences(stored, text) == [f"cell {NUMBER}"]

@@ -1,0 +1,90 @@
+"""What the README says is so: links, commands, minutes, names and results."""
+
+import json
+import re
+import statistics
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from vit_course import VARIANTS, VisionTransformer
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+START = nbformat.read(ROOT / "notebooks" / "00_start_here.ipynb", as_version=4)
+ROWS = re.findall(r"\(notebooks/(\d\d_\w+\.ipynb)\) \| ([^|]+) \| (\d+) \| (\d+) \|", README)
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_lead_somewhere(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    headings = {
+        re.sub(r"[^\w\s-]", "", heading).strip().lower().replace(" ", "-")
+        for heading in re.findall(r"^#+ (.*)", text, flags=re.MULTILINE)
+    }
+    targets = re.findall(r"\]\(([^)\s]+)\)", text)
+    broken = [
+        target
+        for target in targets
+        if not target.startswith("https://")
+        and not (target[1:] in headings if target.startswith("#") else (ROOT / target).exists())
+    ]
+    assert broken == []
+
+
+def test_commands_exist_and_all_are_listed():
+    targets = set(re.findall(r"^([a-z-]+):.*##", MAKEFILE, flags=re.MULTILINE))
+    assert set(re.findall(r"`?make ([a-z-]+)\b(?=[` ])", README)) - {"lab"} <= targets
+    listed = set(re.findall(r"^\| `make ([a-z-]+)`", README, flags=re.MULTILINE))
+    assert listed == targets
+
+
+def test_the_plain_commands_are_those_of_the_makefile():
+    """Whoever has no make types the same."""
+    options = re.search(r"^NBVAL := (.*)$", MAKEFILE, flags=re.MULTILINE)[1]
+    assert f".venv/bin/python -m pytest {options} tests notebooks" in README
+    for line in ("-m venv .venv", "-m pip install -r requirements.txt", "lab notebooks/00_start_here.ipynb"):
+        assert line in README
+        assert line.split(" ", 1)[-1] in MAKEFILE.replace("$(LAB_OPTIONS) ", "")
+
+
+def test_every_lesson_is_listed_with_its_own_minutes():
+    notebooks = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
+    assert [name for name, *_ in ROWS] == notebooks
+    for name, _, minutes, seconds in ROWS[1:]:
+        text = "\n".join(cell.source for cell in nbformat.read(ROOT / "notebooks" / name, as_version=4).cells)
+        assert re.search(r"\*\*Time\*\* – (\d+) minutes to read, (\d+) seconds to run", text).groups() == (
+            minutes,
+            seconds,
+        )
+
+
+def test_start_here_lists_the_same_lessons():
+    text = "\n".join(cell.source for cell in START.cells)
+    rows = re.findall(r"\((\d\d_\w+\.ipynb)\) \| ([^|]+) \| (\d+) \| (\d+) \|", text)
+    assert rows == ROWS[1:]
+
+
+def test_the_names_table_has_the_models_own_names():
+    model = VisionTransformer(**VARIANTS["Ti/16"] | dict(num_layers=1), image_size=32)
+    keys = [re.sub(r"\.(weight|bias)$", "", key) for key in model.state_dict()]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in README.splitlines() if line.count("|") == 7]
+    ours = [name for row in rows for name in re.findall(r"`([\w.]+)`", row[2])]
+    assert len(rows) > 15
+    for key in keys:
+        assert any(key.endswith(name) for name in ours), f"{key} is not in the table"
+    arguments = set(VisionTransformer.__init__.__kwdefaults__) | set(VisionTransformer.__init__.__annotations__)
+    for name in ours:
+        assert name in arguments or any(key.endswith(name) for key in keys), f"{name} is not a name of ours"
+
+
+def test_the_result_is_the_logs():
+    lines = (ROOT / "resources" / "runs" / "digits.jsonl").read_text(encoding="utf-8").splitlines()
+    accuracies = [json.loads(line)["test_accuracy"] for line in lines]
+    assert len(accuracies) == 5
+    low, median, high = (
+        f"{100 * value:.1f}" for value in (min(accuracies), statistics.median(accuracies), max(accuracies))
+    )
+    assert f"{median} % (median of five seeds, {low} to {high} %)" in README
