@@ -43,6 +43,12 @@ def probability(name: str, value: object) -> float:
     return float(value)
 
 
+def at_most(name: str, value: int | float, limit_name: str, limit: int | float) -> None:
+    """Check that one number does not exceed another."""
+    if value > limit:
+        raise ValueError(f"{name} must be at most {limit_name}={limit}; got {value}")
+
+
 def one_of(name: str, value: object, choices: Collection[str]) -> str:
     """Return ``value`` if it is among ``choices``."""
     if not isinstance(value, str) or value not in choices:

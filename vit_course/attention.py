@@ -66,8 +66,7 @@ class MultiHeadSelfAttention(nn.Module):
     Raises:
         ValueError: a size or a dropout out of range, heads that do not divide ``hidden_dim``, or a wrong input.
 
-    Differs from torchvision: written with one fused ``qkv`` layer, laid out ``(three heads e)`` as
-    ``nn.MultiheadAttention``'s ``in_proj_weight``.
+    Differs from torchvision: a layer ``qkv`` instead of a bare ``in_proj_weight``, also ``(three heads e)``.
     """
 
     def __init__(self, *, hidden_dim: int, num_heads: int, attention_dropout: float = 0.0) -> None:

@@ -28,17 +28,17 @@ def load_test_images(path: str | Path | None = None) -> Float[Tensor, "6 3 96 96
     roots = [Path(__file__).resolve().parents[1], Path.cwd(), *Path.cwd().parents]
     candidates = [Path(path)] if path else [root / "resources" / "test_images.npy" for root in roots]
     path = next((candidate for candidate in candidates if candidate.is_file()), candidates[0])
-    redraw = "in a clone of the course, draw it anew with: python resources/make_test_images.py"
+    again = "in a clone, draw it anew: python resources/make_test_images.py"
     try:
-        images = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise ValueError(f"{path} must be a readable .npy file without pickles: {error}; {redraw}") from error
-    if getattr(images, "shape", None) != (6, 96, 96, 3) or images.dtype.kind != "f":
-        came = f"{images.dtype} {images.shape}" if isinstance(images, np.ndarray) else type(images).__name__
-        raise ValueError(f"{path} must hold floats of shape (6, 96, 96, 3); got {came}; {redraw}")
+        with path.open("rb") as file:
+            images = np.lib.format.read_array(file, allow_pickle=False)
+    except Exception as error:  # a damaged file raises whatever its damage leads to
+        raise ValueError(f"{path} must be a readable .npy file without pickles: {error}; {again}") from error
+    if images.shape != (6, 96, 96, 3) or images.dtype.kind != "f":
+        raise ValueError(f"{path} must hold floats of shape (6, 96, 96, 3); got {images.dtype} {images.shape}; {again}")
     if not (images.min() >= 0 and images.max() <= 1):
-        raise ValueError(f"{path} must hold values in [0, 1]; got {images.min()} to {images.max()}; {redraw}")
-    return rearrange(torch.from_numpy(images).float(), "b h w c -> b c h w").contiguous()
+        raise ValueError(f"{path} must hold values in [0, 1]; got {images.min()} to {images.max()}; {again}")
+    return rearrange(torch.from_numpy(images.astype(np.float32)), "b h w c -> b c h w").contiguous()
 
 
 class LabelledImages(TensorDataset):
@@ -72,6 +72,8 @@ class LabelledImages(TensorDataset):
     def split(self, fraction: float, *, seed: int = 0) -> tuple["LabelledImages", "LabelledImages"]:
         """Draw ``fraction`` of the images, in [0, 1), at random: return the others, and those drawn."""
         size = round(len(self) * arguments.probability("fraction", fraction))
+        if not 0 < size < len(self):
+            raise ValueError(f"fraction must leave at least one on both sides; got {fraction}: {size} of {len(self)}")
         order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
         about = dict(class_names=self.class_names, mean=self.mean, std=self.std)
         return LabelledImages(*self[order[size:]], **about), LabelledImages(*self[order[:size]], **about)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from vit_course import arguments
 
 
-def patchify(images: Float[Tensor, "b c h w"], patch_size: int) -> Float[Tensor, "b n c*p1*p2"]:
+def patchify(images: Float[Tensor, "b c h w"], patch_size: int) -> Float[Tensor, "b n c*{patch_size}**2"]:
     """Cut images into square patches and flatten each one: x_p of Section 3.1.
 
     Args:
@@ -26,7 +26,7 @@ def patchify(images: Float[Tensor, "b c h w"], patch_size: int) -> Float[Tensor,
 
 
 def unpatchify(
-    patches: Float[Tensor, "b n c*p1*p2"], *, patch_size: int, image_size: int | tuple[int, int], channels: int = 3
+    patches: Float[Tensor, "b n patch_dim"], *, patch_size: int, image_size: int | tuple[int, int], channels: int = 3
 ) -> Float[Tensor, "b c h w"]:
     """Put patches back together: the exact inverse of :func:`patchify`.
 
@@ -40,9 +40,8 @@ def unpatchify(
         ValueError: a number of patches, or of values in a patch, that does not fit the sizes.
     """
     gh, gw = arguments.patch_grid(image_size, patch_size)
-    arguments.shaped(
-        "patches", patches, "b n c*p1*p2", (None, gh * gw, arguments.whole_number("channels", channels) * patch_size**2)
-    )
+    values = arguments.whole_number("channels", channels) * patch_size**2
+    arguments.shaped("patches", patches, "b n patch_dim", (None, gh * gw, values))
     return rearrange(patches, "b (gh gw) (c p1 p2) -> b c (gh p1) (gw p2)", gh=gh, gw=gw, p1=patch_size, p2=patch_size)
 
 

@@ -87,8 +87,7 @@ def create_vit(
 
     Args:
         variant: a name in ``VARIANTS``: size, slash, patch size in pixels.
-        image_size, num_classes: as :class:`VisionTransformer`.
-        **options: its ``in_channels``, ``dropout``, ``attention_dropout`` and ``pool``.
+        image_size, num_classes, **options: as :class:`VisionTransformer`; options are all that are not the variant's.
 
     Raises:
         ValueError: an unknown variant, or as :class:`VisionTransformer`.

@@ -39,8 +39,7 @@ STYLE = {
     "figure.facecolor": "white",
     "figure.constrained_layout.use": True,
     "font.size": 10,
-    "axes.titlesize": 10,
-    "axes.titleweight": "bold",
+    "axes.titlesize": 11,
     "axes.labelsize": 10,
     "axes.edgecolor": INK,
     "axes.labelcolor": INK,
@@ -60,7 +59,7 @@ STYLE = {
 
 
 def subplots(rows: int = 1, columns: int = 1, *, size: tuple[float, float] | None = None, **options):
-    """``plt.subplots`` in the course's look.
+    """``plt.subplots`` in the course's look, which stays on for all that is drawn afterwards.
 
     Args:
         rows, columns: of axes.
@@ -72,8 +71,8 @@ def subplots(rows: int = 1, columns: int = 1, *, size: tuple[float, float] | Non
     """
     import matplotlib.pyplot as plt
 
-    with plt.rc_context(STYLE):
-        return plt.subplots(rows, columns, figsize=size, **options)
+    plt.rcParams.update(STYLE)  # for good: titles and labels read it when they are set
+    return plt.subplots(rows, columns, figsize=size, **options)
 
 
 def show_image(axes, image: Tensor, title: str = "") -> None:
@@ -141,4 +140,5 @@ def show_matrix(
     picture = axes.imshow(matrix, **(dict(cmap=SEQUENTIAL, interpolation="nearest") | options))
     axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
     axes.grid(False)
+    axes.spines[:].set_visible(False)
     return picture

@@ -27,10 +27,9 @@ def learning_rate_schedule(step: int, *, total_steps: int, warmup_steps: int, pe
     """
     arguments.whole_number("step", step, minimum=0)
     arguments.whole_number("total_steps", total_steps)
-    if arguments.whole_number("warmup_steps", warmup_steps, minimum=0) > total_steps:
-        raise ValueError(f"warmup_steps must be at most total_steps={total_steps}; got {warmup_steps}")
-    if arguments.real_number("final", final) > arguments.real_number("peak", peak):
-        raise ValueError(f"final must be at most peak={peak}; got {final}")
+    arguments.whole_number("warmup_steps", warmup_steps, minimum=0)
+    arguments.at_most("warmup_steps", warmup_steps, "total_steps", total_steps)
+    arguments.at_most("final", arguments.real_number("final", final), "peak", arguments.real_number("peak", peak))
     if step < warmup_steps:
         return peak * (step + 1) / warmup_steps
     top = max(warmup_steps - 1, 0)  # the step at which the rate is at its peak
@@ -42,14 +41,13 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
     """Return the optimizer's two groups: weights of linear layers and convolutions, decayed; all the rest, not."""
     arguments.real_number("weight_decay", weight_decay)
     decayed = [module.weight for module in model.modules() if isinstance(module, (nn.Linear, nn.Conv2d))]
-    known = {id(weight) for weight in decayed}
-    rest = [parameter for parameter in model.parameters() if id(parameter) not in known]
+    rest = [parameter for parameter in model.parameters() if all(parameter is not weight for weight in decayed)]
     return [dict(params=decayed, weight_decay=weight_decay), dict(params=rest, weight_decay=0.0)]
 
 
 def random_shift(images: Float[Tensor, "b c h w"], generator: torch.Generator) -> Float[Tensor, "b c h w"]:
     """Shift the whole batch by up to one pixel, down or up and right or left; what comes in repeats the edge."""
-    h, w = images.shape[2:]
+    h, w = arguments.float_tensor("images", images, "b c h w").shape[2:]
     top, left = torch.randint(3, (2,), generator=generator).tolist()
     return F.pad(images, [1, 1, 1, 1], mode="replicate")[:, :, top : top + h, left : left + w]
 
@@ -77,6 +75,7 @@ def train_step(
     """
     model.train()
     arguments.probability("label_smoothing", label_smoothing)
+    arguments.real_number("max_grad_norm", max_grad_norm or 0.0)
     loss = F.cross_entropy(*_logits_and_labels(model, images, labels), label_smoothing=label_smoothing)
     optimizer.zero_grad()
     loss.backward()
@@ -155,6 +154,8 @@ def fit(
     steps_per_epoch = math.ceil(len(train_set) / arguments.whole_number("batch_size", batch_size))
     total_steps = arguments.whole_number("epochs", epochs) * steps_per_epoch
     warmup_steps = arguments.whole_number("warmup_epochs", warmup_epochs, minimum=0) * steps_per_epoch
+    arguments.at_most("warmup_epochs", warmup_epochs, "epochs", epochs)
+    arguments.real_number("peak_lr", peak_lr)
     optimizer = torch.optim.AdamW(parameter_groups(model, weight_decay), lr=peak_lr)
     generator = torch.Generator().manual_seed(seed)
     history = dict(learning_rate=[], train_loss=[], valid_loss=[], valid_accuracy=[])

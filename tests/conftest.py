@@ -1,0 +1,22 @@
+"""Shapes and types are checked while the tests run: jaxtyping's annotations, looked after by beartype."""
+
+import jaxtyping
+import pytest
+import torch
+
+# Before the package is imported for the first time. At a reader's, nothing is checked and nothing is slower.
+jaxtyping.install_import_hook("vit_course", "beartype.beartype")
+
+
+@pytest.fixture(autouse=True)
+def same_random_numbers():
+    """Let every test draw the same numbers, alone or after others."""
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def as_readers_run_it():
+    """Switch the checking of types off, so that the package's own messages speak."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

@@ -1,0 +1,178 @@
+"""Lessons 01 to 06: the six test images, and the digits."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from support import assert_equal
+
+from vit_course import data
+from vit_course.data import LabelledImages, load_dataset, load_test_images
+
+ROOT = Path(__file__).resolve().parents[1]
+FIXTURE = ROOT / "resources" / "test_images.npy"
+
+
+@pytest.fixture(scope="module")
+def images():
+    return load_test_images()
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_dataset("digits")
+
+
+# The six test images
+
+
+def test_test_images_are_six_different_colour_images(images):
+    assert (images.shape, images.dtype) == ((6, 3, 96, 96), torch.float32)
+    assert 0 <= images.min() < 0.1 < 0.9 < images.max() <= 1
+    for i, image in enumerate(images):
+        assert (image[0] - image[1]).abs().mean() > 0.05  # not grey
+        for other in images[i + 1 :]:
+            assert (image - other).abs().mean() > 0.1
+
+
+def test_every_way_to_turn_or_mirror_a_test_image_shows(images):
+    for dims in [(2,), (3,), (2, 3)]:
+        assert (images - images.flip(dims)).abs().mean(dim=(1, 2, 3)).min() > 0.05, dims
+    assert (images - images.transpose(2, 3)).abs().mean(dim=(1, 2, 3)).min() > 0.05
+
+
+def test_test_images_come_channels_first_from_the_file(images):
+    stored = np.load(FIXTURE, allow_pickle=False)
+    assert (stored.shape, stored.dtype.kind) == ((6, 96, 96, 3), "f")
+    for channel in range(3):
+        assert_equal(images[:, channel], torch.from_numpy(stored[..., channel]), atol=0)
+    assert images.is_contiguous()
+
+
+def test_the_file_holds_what_the_script_draws():
+    spec = importlib.util.spec_from_file_location("make_test_images", ROOT / "resources" / "make_test_images.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    drawn = script.make_test_images()
+    difference = np.abs(drawn - np.load(FIXTURE))
+    # another machine's sine may round a value that lies between two 255ths the other way
+    assert difference.max() < 1.5 / 255
+    assert np.count_nonzero(difference) <= 20
+
+
+@pytest.mark.parametrize("folder", [".", "notebooks", "tests", "resources", "vit_course"])
+def test_test_images_are_found_from_every_folder_of_a_clone(folder, images, monkeypatch):
+    monkeypatch.chdir(ROOT / folder)
+    assert_equal(load_test_images(), images, atol=0)
+    # and where the package is installed elsewhere, from the folder alone
+    monkeypatch.setattr(data, "__file__", "/elsewhere/site-packages/vit_course/data.py")
+    assert_equal(load_test_images(), images, atol=0)
+
+
+def test_test_images_are_found_from_outside_the_clone(images, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert_equal(load_test_images(), images, atol=0)
+
+
+@pytest.mark.parametrize("as_path", [str, Path])
+@pytest.mark.parametrize("dtype", ["float16", "float64", ">f4"])
+def test_a_file_of_other_floats_is_read_as_float32(dtype, as_path, images, tmp_path):
+    path = tmp_path / "other.npy"
+    np.save(path, np.load(FIXTURE).astype(dtype))
+    assert_equal(load_test_images(as_path(path)), images, atol=5e-4)
+
+
+# The digits
+
+
+def test_digits_have_the_promised_shapes_and_ranges(digits):
+    for dataset, count in zip(digits, (1437, 360), strict=True):
+        image, label = dataset[0]
+        assert (len(dataset), image.shape, label.shape) == (count, (1, 8, 8), ())
+        assert (dataset.images.dtype, dataset.labels.dtype) == (torch.float32, torch.int64)
+        assert (dataset.images.min(), dataset.images.max()) == (0, 1)
+        assert dataset.class_names == tuple("0123456789")
+        assert dataset.tensors == (dataset.images, dataset.labels)
+
+
+def test_digits_have_the_same_share_of_every_class_in_both_sets(digits):
+    train, test = (torch.bincount(dataset.labels, minlength=10) / len(dataset) for dataset in digits)
+    assert (train - test).abs().max() < 0.002
+    assert train.min() > 0.09
+
+
+def test_digits_train_and_test_sets_share_no_image_and_leave_none_out(digits):
+    def rows(images, labels):
+        return {(*image, label) for image, label in zip(images.reshape(-1, 64).tolist(), labels.tolist(), strict=True)}
+
+    train, test = (rows(dataset.images, dataset.labels) for dataset in digits)
+    source = load_digits()
+    assert (len(train), len(test)) == (1437, 360)  # scikit-learn's 1,797 are all different
+    assert train.isdisjoint(test)
+    assert train | test == rows(source.images / 16, source.target)
+
+
+def test_digits_mean_and_std_are_those_of_the_training_images(digits):
+    train, test = digits
+    for dataset in digits:
+        assert_equal(dataset.mean, train.images.mean().reshape(1), atol=1e-6)
+        assert_equal(dataset.std, train.images.std().reshape(1), atol=1e-6)
+    assert abs(test.images.mean() - train.mean) > 1e-4  # those of the test images would be seen
+
+
+def test_digits_are_the_same_every_time(digits):
+    for first, second in zip(digits, load_dataset("digits"), strict=True):
+        assert_equal(second.tensors, first.tensors, atol=0)
+
+
+# Labelled images
+
+
+def colours(count: int = 10) -> LabelledImages:
+    """Return images whose channels differ, each with its own number in every pixel."""
+    numbers = torch.arange(float(count)).view(-1, 1, 1, 1).expand(count, 2, 3, 3)
+    about = dict(class_names=["even", "odd"], mean=torch.tensor([1.0, 2.0]), std=torch.tensor([4.0, 5.0]))
+    return LabelledImages(numbers.clone(), torch.arange(count) % 2, **about)
+
+
+def test_normalized_takes_each_channels_mean_and_std():
+    dataset = colours()
+    before = dataset.images.clone()
+    normalized = dataset.normalized()
+    assert_equal(normalized.images[:, 0], (before[:, 0] - 1) / 4, atol=1e-6)
+    assert_equal(normalized.images[:, 1], (before[:, 1] - 2) / 5, atol=1e-6)
+    assert_equal(normalized.labels, dataset.labels, atol=0)
+    assert normalized.class_names == dataset.class_names
+    assert_equal(dataset.images, before, atol=0)
+
+
+def test_normalized_twice_is_normalized_once(digits):
+    once = digits[0].normalized()
+    assert_equal(once.images.mean(), torch.tensor(0.0), atol=1e-5)
+    assert_equal(once.images.std(), torch.tensor(1.0), atol=1e-5)
+    assert_equal(once.normalized().images, once.images, atol=0)
+
+
+def test_split_covers_everything_once(digits):
+    dataset = colours(100)
+    rest, drawn = dataset.split(0.2)
+    assert (len(rest), len(drawn)) == (80, 20)
+    numbers = torch.cat([part.images[:, 0, 0, 0] for part in (rest, drawn)])
+    assert_equal(numbers.sort().values, torch.arange(100.0), atol=0)
+    assert not torch.equal(drawn.images[:, 0, 0, 0], torch.arange(80.0, 100.0))  # drawn at random
+    for part in (rest, drawn):
+        assert_equal(part.labels, part.images[:, 0, 0, 0].long() % 2, atol=0)  # each with its own label
+        assert part.class_names == dataset.class_names
+        assert_equal([part.mean, part.std], [dataset.mean, dataset.std], atol=0)
+
+
+def test_split_depends_on_its_seed_alone():
+    torch.manual_seed(1)
+    first = colours(100).split(0.2, seed=3)[1].images
+    torch.manual_seed(2)
+    again, other = (colours(100).split(0.2, seed=seed)[1].images for seed in (3, 4))
+    assert_equal(again, first, atol=0)
+    assert not torch.equal(other, first)
