@@ -11,13 +11,10 @@ from vit_course import arguments
 def attention_weights(
     query: Float[Tensor, "b heads i e"], key: Float[Tensor, "b heads j e"]
 ) -> Float[Tensor, "b heads i j"]:
-    """Eq. 6: A = softmax(q k^T / sqrt(e)), the softmax over the key tokens ``j``.
+    """Eq. 6: A = softmax(q k^T / sqrt(e)), the softmax over the key tokens ``j``: every row sums to 1.
 
     Args:
-        query, key: ``(b, heads, i, e)`` and ``(b, heads, j, e)``.
-
-    Returns:
-        ``(b, heads, i, j)``; every row sums to 1.
+        query, key: ``(b, heads, i, e)`` and ``(b, heads, j, e)``; the weights are ``(b, heads, i, j)``.
 
     Raises:
         ValueError: not four axes, or a key that does not fit the query.

@@ -70,7 +70,7 @@ class LabelledImages(TensorDataset):
         return LabelledImages(images, self.labels, class_names=self.class_names, **rest)
 
     def split(self, fraction: float, *, seed: int = 0) -> tuple["LabelledImages", "LabelledImages"]:
-        """Draw ``fraction`` of the images, in [0, 1), at random: return the others, and those drawn."""
+        """Draw ``fraction`` of the images, in (0, 1), at random: return the others, and those drawn."""
         size = round(len(self) * arguments.probability("fraction", fraction))
         if not 0 < size < len(self):
             raise ValueError(f"fraction must leave at least one on both sides; got {fraction}: {size} of {len(self)}")

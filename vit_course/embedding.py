@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 from vit_course import arguments
 
+Size = int | tuple[int, int]  # the side of a square image in pixels, or (height, width)
+
 
 def patchify(images: Float[Tensor, "b c h w"], patch_size: int) -> Float[Tensor, "b n c*{patch_size}**2"]:
     """Cut images into square patches and flatten each one: x_p of Section 3.1.
@@ -26,7 +28,7 @@ def patchify(images: Float[Tensor, "b c h w"], patch_size: int) -> Float[Tensor,
 
 
 def unpatchify(
-    patches: Float[Tensor, "b n patch_dim"], *, patch_size: int, image_size: int | tuple[int, int], channels: int = 3
+    patches: Float[Tensor, "b n patch_dim"], *, patch_size: int, image_size: Size, channels: int = 3
 ) -> Float[Tensor, "b c h w"]:
     """Put patches back together: the exact inverse of :func:`patchify`.
 
@@ -60,9 +62,7 @@ class PatchEmbedding(nn.Module):
     Differs from torchvision: ``Linear`` instead of ``Conv2d``, the same map: its weight is ``conv.weight.flatten(1)``.
     """
 
-    def __init__(
-        self, *, image_size: int | tuple[int, int], patch_size: int, hidden_dim: int, in_channels: int = 3
-    ) -> None:
+    def __init__(self, *, image_size: Size, patch_size: int, hidden_dim: int, in_channels: int = 3) -> None:
         super().__init__()
         self.image_size = arguments.size_pair("image_size", image_size)
         self.grid_size = arguments.patch_grid(image_size, patch_size)
@@ -90,7 +90,7 @@ class ImageEmbedding(nn.Module):
     """
 
     def __init__(
-        self, *, image_size: int | tuple[int, int], patch_size: int, hidden_dim: int, in_channels: int = 3, dropout=0.0
+        self, *, image_size: Size, patch_size: int, hidden_dim: int, in_channels: int = 3, dropout: float = 0.0
     ) -> None:
         super().__init__()
         self.patch_embedding = PatchEmbedding(

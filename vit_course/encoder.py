@@ -79,14 +79,19 @@ class Encoder(nn.Module):
     """
 
     def __init__(
-        self, *, num_layers: int, hidden_dim: int, num_heads: int, mlp_dim: int, dropout=0.0, attention_dropout=0.0
+        self,
+        *,
+        num_layers: int,
+        hidden_dim: int,
+        num_heads: int,
+        mlp_dim: int,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        arguments.whole_number("num_layers", num_layers)
         block = dict(num_heads=num_heads, mlp_dim=mlp_dim, dropout=dropout, attention_dropout=attention_dropout)
-        self.layers = nn.ModuleList(
-            EncoderBlock(hidden_dim=hidden_dim, **block)
-            for _ in range(arguments.whole_number("num_layers", num_layers))
-        )
+        self.layers = nn.ModuleList(EncoderBlock(hidden_dim=hidden_dim, **block) for _ in range(num_layers))
         self.ln = nn.LayerNorm(hidden_dim, eps=1e-6)
 
     def forward(self, x: Float[Tensor, "b s d"]) -> Float[Tensor, "b s d"]:

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_course import arguments
-from vit_course.embedding import ImageEmbedding
+from vit_course.embedding import ImageEmbedding, Size
 from vit_course.encoder import Encoder
 
 
@@ -28,7 +28,7 @@ class VisionTransformer(nn.Module):
     def __init__(
         self,
         *,
-        image_size: int | tuple[int, int],
+        image_size: Size,
         patch_size: int,
         num_layers: int,
         num_heads: int,
@@ -80,9 +80,7 @@ VARIANTS = {
 }
 
 
-def create_vit(
-    variant: str, *, image_size: int | tuple[int, int] = 224, num_classes: int = 1000, **options
-) -> VisionTransformer:
+def create_vit(variant: str, *, image_size: Size = 224, num_classes: int = 1000, **options) -> VisionTransformer:
     """Build a model of ``VARIANTS`` by its name, such as ``"B/16"``, with fresh weights.
 
     Args:
