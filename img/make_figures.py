@@ -502,8 +502,8 @@ def attention_one_head():
 def attention_many_heads():
     """Attention with many heads: split, attend in each, merge, project."""
     sheet, cell = Sheet(100, 74, bottom=-1.5), 1.7
-    lanes = {"head 1": 57, "head 2": 38, "head 12": 12}
-    bands = {"head 1": -6.5, "head 2": -0.8, "head 12": 7.8}  # places within the width d
+    lanes = {"head 0": 57, "head 1": 38, "head 11": 12}
+    bands = {"head 0": -6.5, "head 1": -0.8, "head 11": 7.8}  # places within the width d
     heads = {name: head_of(3 * seed) for seed, name in enumerate(lanes)}
     names = {"query": 53, "key": 38, "value": 23}
     for x, title in ((13, "split"), (51.5, "attention in every head"), (87.5, "merge")):
@@ -529,7 +529,7 @@ def attention_many_heads():
         sheet.matrix(58.6, y, attention_tints(weights), 1.9)
         sheet.arrow((64, y), (67.2, y))
         sheet.matrix(70.4, y, tints(COLORS["value"], output), cell)
-        lane = [] if head == "head 1" else [(75, y), (75, 57)]
+        lane = [] if head == "head 0" else [(75, y), (75, 57)]
         sheet.arrow((73.5, y), *lane, (77.9, 57))
         sheet.matrix(87.5 + bands[head], 57, tints(COLORS["value"], output), cell)
     sheet.words(87.5 + 3.5, 57, "···", bold=True)

@@ -83,9 +83,8 @@ def test_the_names_table_has_the_models_own_names():
 
 def test_the_result_is_the_logs():
     lines = (ROOT / "resources" / "runs" / "digits.jsonl").read_text(encoding="utf-8").splitlines()
-    accuracies = [json.loads(line)["test_accuracy"] for line in lines]
+    accuracies = [run["test_accuracy"] for run in map(json.loads, lines) if run["changes"] == {}]
     assert len(accuracies) == 5
-    low, median, high = (
-        f"{100 * value:.1f}" for value in (min(accuracies), statistics.median(accuracies), max(accuracies))
-    )
+    values = min(accuracies), statistics.median(accuracies), max(accuracies)
+    low, median, high = (f"{100 * value:.1f}" for value in values)
     assert f"{median} % (median of five seeds, {low} to {high} %)" in README

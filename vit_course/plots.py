@@ -14,9 +14,9 @@ COLORS = {
     "patch": "#8fd0f2",  # pixels of an image, cut or whole
     "token": "#2f6fb0",  # embedded patches
     "class_token": "#d1495b",
-    "position": "#c58bd6",
+    "position": "#cc79a7",
     "norm": "#f2d95c",
-    "attention": "#f0a132",
+    "attention": "#e8912a",
     "query": "#7b2d8b",
     "key": "#1b7f4b",
     "value": "#b8860b",
@@ -24,7 +24,7 @@ COLORS = {
     "residual": "#6b7280",
     "head": "#3d3580",
     "train": "#2f6fb0",
-    "valid": "#f0a132",
+    "valid": "#e8912a",
     "test": "#3d3580",
     "wrong": "#b3261e",
     "right": "#1b7f4b",
@@ -77,7 +77,7 @@ def subplots(rows: int = 1, columns: int = 1, *, size: tuple[float, float] | Non
 
 def show_image(axes, image: Tensor, title: str = "") -> None:
     """Draw one image ``(c, h, w)`` in [0, 1] (1 channel as grey, 3 as colour), without ticks."""
-    image = image.detach().cpu().clamp(0, 1)
+    image = image.detach().cpu().clamp(0, 1).numpy()
     if image.shape[0] == 1:
         axes.imshow(image[0], cmap="gray", vmin=0, vmax=1, interpolation="nearest")
     else:
@@ -133,12 +133,29 @@ def show_matrix(
     Returns:
         The picture, to hang a colour bar on: ``figure.colorbar(picture, ax=axes)``.
     """
-    matrix = matrix.detach().cpu()
+    matrix = matrix.detach().cpu().numpy()
     if around_zero:
-        limit = matrix.abs().max().item()
+        limit = abs(matrix).max()
         options = dict(cmap=DIVERGING, vmin=-limit, vmax=limit) | options
     picture = axes.imshow(matrix, **(dict(cmap=SEQUENTIAL, interpolation="nearest") | options))
     axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
     axes.grid(False)
     axes.spines[:].set_visible(False)
     return picture
+
+
+def write_numbers(picture, matrix: Tensor, spec: str = "g") -> None:
+    """Write each value of a matrix into its cell, dark on a light cell and white on a dark one.
+
+    Args:
+        picture: what :func:`show_matrix` returned.
+        matrix: the values ``(rows, columns)``; they need not be those that gave the cells their colours.
+        spec: how a value is written, such as ``".2f"``.
+    """
+    grounds = picture.to_rgba(picture.get_array(), alpha=picture.get_alpha())
+    for row, values in enumerate(matrix.tolist()):
+        for column, value in enumerate(values):
+            red, green, blue, alpha = grounds[row, column]
+            light = 1 - alpha * (1 - (0.299 * red + 0.587 * green + 0.114 * blue))  # on white paper
+            color = INK if light > 0.5 else "white"
+            picture.axes.text(column, row, format(value, spec), ha="center", va="center", color=color)
