@@ -11,7 +11,8 @@ help:  ## list these commands
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 lab: .venv/installed  ## open the course in JupyterLab
-	$(BIN)/jupyter lab $(LAB_OPTIONS) notebooks/00_start_here.ipynb
+	@# served from here, not from notebooks/, or the pictures in img/ could not be shown
+	$(BIN)/jupyter lab --ServerApp.root_dir=. $(LAB_OPTIONS) notebooks/00_start_here.ipynb
 
 test: .venv/installed  ## run the unit tests and every notebook, output by output
 	$(BIN)/python -m pytest $(NBVAL) tests notebooks
