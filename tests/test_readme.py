@@ -8,6 +8,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import torch
 
 from vit_course import VARIANTS, VisionTransformer
 
@@ -92,3 +93,12 @@ def test_the_result_is_the_logs():
     values = min(accuracies), statistics.median(accuracies), max(accuracies)
     low, median, high = (f"{100 * value:.1f}" for value in values)
     assert f"{median} % (median of five seeds, {low} to {high} %)" in README
+
+
+def test_the_code_does_what_its_comments_say():
+    (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    names = {"images": torch.rand(1, 3, 224, 224)}
+    exec(code, names)
+    assert sum(parameter.numel() for parameter in names["model"].parameters()) == 86_567_656
+    assert names["logits"].shape == (1, 1000)
+    assert [tuple(weights.shape) for weights in names["maps"]] == 12 * [(1, 12, 197, 197)]
