@@ -33,6 +33,8 @@ notebooks: .venv/installed  ## run every notebook anew and store its outputs
 	$(BIN)/python notebooks/execute.py
 
 .venv/installed: requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(None if sys.version_info >= (3, 11) else \
+	  f"Python 3.11 or newer is needed; {sys.executable} is {v}. Name another one: make lab PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -r requirements.txt
 	touch $@

@@ -90,7 +90,8 @@ def execute(path: Path, *, refresh: bool = False) -> tuple[nbformat.NotebookNode
     """Run one notebook in its folder; return it as it is stored, and as it would be stored now."""
     stored = nbformat.read(path, as_version=4)
     notebook = copy.deepcopy(stored)
-    NotebookClient(notebook, timeout=TIMEOUT, resources={"metadata": {"path": str(HERE)}}).execute()
+    where = {"metadata": {"path": str(HERE)}}
+    NotebookClient(notebook, timeout=TIMEOUT, resources=where, extra_arguments=["--log-level=ERROR"]).execute()
     normalize(notebook, None if refresh else stored)
     return stored, notebook
 

@@ -5,11 +5,13 @@ import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import jaxtyping
 import pytest
 import torch
+from packaging.requirements import Requirement
 
 import vit_course
 from vit_course import attention, data, training
@@ -188,3 +190,20 @@ def test_import_is_quick_and_loads_nothing_heavy():
     seconds, heavy = fresh_import()
     assert heavy == ""
     assert seconds < 0.3 or min(fresh_import()[0] for _ in range(2)) < 0.3  # on a busy machine, the best of three
+
+
+def test_every_direct_dependency_is_pinned_inside_its_range():
+    """What is tested is what the package says it works with, and nothing else is pulled in."""
+    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    ranges = [
+        *project["dependencies"],
+        *(each for extra in project["optional-dependencies"].values() for each in extra),
+    ]
+    lines = (PACKAGE.parent / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert pins.pop() == "-e ."
+    pinned = {pin.name: next(iter(pin.specifier)) for pin in map(Requirement, pins)}
+    assert all(pin.operator == "==" for pin in pinned.values())
+    assert set(pinned) == {each.name for each in map(Requirement, ranges)}
+    for each in map(Requirement, ranges):
+        assert each.specifier.contains(pinned[each.name].version), each
