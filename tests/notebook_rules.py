@@ -243,10 +243,14 @@ def folded_answers_render(notebook, path):
 
 @rule
 def links_lead_somewhere(notebook, path):
-    """Links to other files of the course exist."""
+    """Links to other files of the course exist, and so do the lessons that are named."""
     for target in re.findall(r"(?<!!)\[[^\]]*\]\(([^)#]+)(?:#[^)]*)?\)", markdown(notebook)):
         if not target.startswith(("http://", "https://")) and not (path.parent / target).exists():
             yield f"a link to {target}, which does not exist"
+    there = {file.name[:2] for file in [*path.parent.glob("[0-9][0-9]_*.ipynb"), path]}
+    for number in re.findall(r"\blesson (\d+)", markdown(notebook), flags=re.IGNORECASE):
+        if number.zfill(2) not in there:
+            yield f"lesson {number} is named and does not exist"
 
 
 @rule

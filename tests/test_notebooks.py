@@ -50,10 +50,23 @@ def test_no_lesson_is_missing():
 def test_the_last_rung_is_compared_with_the_package(lesson, names):
     """The cell that calls the package's part, or the next one, asserts that values are equal."""
     notebook = nbformat.read(NOTEBOOKS / f"{lesson}.ipynb", as_version=4)
+    assert [name for name in names if not compared(notebook, name)] == []
+
+
+def compared(notebook, name):
+    """Whether values of this part of the package are compared in the cell that calls it, or in the next."""
     sources = [cell.source for _, cell in code_cells(notebook)]
-    for name in names:
-        calls = [place for place, source in enumerate(sources) if name in source]
-        assert any("assert" in source for place in calls for source in sources[place : place + 2]), name
+    calls = [place for place, source in enumerate(sources) if name in source]
+    comparison = re.compile(r"assert_close|assert torch\.equal")
+    return any(comparison.search(source) for place in calls for source in sources[place : place + 2])
+
+
+def test_a_last_rung_without_a_comparison_is_found():
+    notebook = nbformat.read(NOTEBOOKS / "02_image_embedding.ipynb", as_version=4)
+    assert compared(notebook, "vit_course.ImageEmbedding")
+    for _, cell in code_cells(notebook):
+        cell.source = re.sub(r"torch\.testing\.assert_close|torch\.equal", "same_shape", cell.source)
+    assert not compared(notebook, "vit_course.ImageEmbedding")
 
 
 # --- each rule finds its fault ---------------------------------------------------------------------------------------
@@ -182,6 +195,7 @@ FAULTS = [
     ("folded_answers_render", replace(FOLDED, "</details>", ""), "not closed"),
     ("links_lead_somewhere", replace(7, "00_start_here", "08_elsewhere"), "08_elsewhere"),
     ("the_template", replace(FOLDED, "## 9.2 Part\n\n**Checkpoint.** Equal.", "## 9.2 Part"), "9.2 Part"),
+    ("links_lead_somewhere", replace(2, "nothing", "lesson 12"), "lesson 12 is named"),
     ("the_template", replace(2, "Recall", ""), "Recall"),
 ]
 
