@@ -1,6 +1,6 @@
 """Run the notebooks anew, store their outputs, and leave nothing in them that depends on the machine.
 
-    python notebooks/execute.py                        all of them
+    python notebooks/execute.py                        the lessons and the sources of the assignments
     python notebooks/execute.py notebooks/03_*.ipynb   some
     python notebooks/execute.py --check                run nothing; fail if a notebook is not normalised
     python notebooks/execute.py --dry-run              run, write nothing; fail if an output would change
@@ -27,10 +27,12 @@ from nbclient import NotebookClient
 from PIL import Image
 
 HERE = Path(__file__).resolve().parent
+NOTEBOOKS = sorted(HERE.glob("[0-9][0-9]_*.ipynb")) + sorted(HERE.glob("assignments/source/*/*.ipynb"))
 METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
+KEPT = ("nbgrader", "tags")  # of a cell's metadata: what graders and the tests read
 VARYING = "nbval-ignore-output"
 TIMEOUT = 600  # seconds a cell may take
 SHADE = 24  # of 255: by how much a pixel of the same picture may differ between two machines
@@ -53,7 +55,7 @@ def normalize(notebook: nbformat.NotebookNode, stored: nbformat.NotebookNode | N
     sources = []
     for cell in notebook.cells:
         tags = cell.metadata.get("tags", [])
-        cell.metadata = nbformat.from_dict({"tags": tags} if tags else {})
+        cell.metadata = nbformat.from_dict({key: cell.metadata[key] for key in KEPT if cell.metadata.get(key)})
         cell.source = "\n".join(line.rstrip() for line in cell.source.rstrip().splitlines())
         if cell.cell_type != "code":
             continue
@@ -90,7 +92,7 @@ def execute(path: Path, *, refresh: bool = False) -> tuple[nbformat.NotebookNode
     """Run one notebook in its folder; return it as it is stored, and as it would be stored now."""
     stored = nbformat.read(path, as_version=4)
     notebook = copy.deepcopy(stored)
-    where = {"metadata": {"path": str(HERE)}}
+    where = {"metadata": {"path": str(path.parent)}}
     NotebookClient(notebook, timeout=TIMEOUT, resources=where, extra_arguments=["--log-level=ERROR"]).execute()
     normalize(notebook, None if refresh else stored)
     return stored, notebook
@@ -158,7 +160,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="run nothing, fail if a notebook is not normalised")
     parser.add_argument("--dry-run", action="store_true", help="run, write nothing, fail if an output would change")
     options = parser.parse_args()
-    paths = options.notebooks or sorted(HERE.glob("[0-9][0-9]_*.ipynb"))
+    paths = options.notebooks or NOTEBOOKS
     if options.check:
         bad = [path.name for path in paths if unnormalized(path)]
         print(

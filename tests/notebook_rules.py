@@ -7,12 +7,14 @@ to every notebook and shows for each that it finds what it should.
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
 from execute import METADATA, fingerprint
 from make_figures import FIGURES
 from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell
 
 IMG = Path(__file__).resolve().parents[1] / "img"
 VARYING = "nbval-ignore-output"
@@ -271,6 +273,78 @@ def the_template(notebook, path):
         title = section.splitlines()[0]
         if "**Checkpoint" not in section and not re.search("in the wild|recap", title, flags=re.IGNORECASE):
             yield f"section {title!r} has no checkpoint"
+
+
+@rule
+def your_turns(notebook, path):
+    """Two to five exercises a lesson, the last a stretch, each whole and before the reference is shown."""
+    found = list(exercises(notebook))
+    if not path.name.startswith("00_") and not 2 <= len(found) <= 5:
+        yield f"{len(found)} exercises, two to five wanted"
+    if not path.name.startswith("00_") and not any(exercise.stretch for exercise in found):
+        yield "no stretch for the quick"
+    for exercise in found:
+        where = f"cell {exercise.index}, your turn:"
+        if exercise.folded != ["Hint 1", "Hint 2", "A solution"]:
+            yield f"{where} folded are {exercise.folded}, wanted two hints and a solution"
+        if not exercise.solution:
+            yield f"{where} no code in the solution"
+        if exercise.names != [exercise.checked] or not re.match(r"my_|My", exercise.checked or ""):
+            yield f"{where} the stub defines {exercise.names}, the check takes {exercise.checked}"
+        if "not written yet" not in exercise.says:
+            yield f"{where} the stub's check has stored {exercise.says!r}"
+        reference = re.sub(r"^(my_|My)", "", exercise.checked or "")
+        shown = [
+            index
+            for index, cell in code_cells(notebook)
+            if re.search(rf"^(def|class) {reference}\b", cell.source, re.M)
+        ]
+        if shown and shown[0] < exercise.index:
+            yield f"{where} {reference} is shown before, in cell {shown[0]}"
+
+
+@dataclass
+class Exercise:
+    """One "Your turn": the prose with hints and solution, the stub in the next cell, the check in the one after."""
+
+    index: int
+    stretch: bool
+    folded: list[str]
+    solution: str
+    names: list[str]  # that the stub defines
+    checked: str | None  # what the check is given
+    check: str
+    says: str  # stored beside the check
+
+
+def exercises(notebook: NotebookNode) -> Iterator[Exercise]:
+    """Every exercise of a lesson."""
+    for index, cell in enumerate(notebook.cells):
+        head = re.search(r"^\*\*Your turn(, stretch)?\*\* · \d+ minutes? · (●○○|●●○|●●●)", cell.source, re.M)
+        if cell.cell_type != "markdown" or not head:
+            continue
+        stub, check = [*notebook.cells[index + 1 : index + 3], *[new_code_cell()] * 2][:2]
+        body = ast.parse(stub.source).body if stub.cell_type == "code" else []
+        yield Exercise(
+            index=index,
+            stretch=bool(head and head[1]),
+            folded=re.findall(r"<summary>(.*?)</summary>", cell.source[cell.source.index("**Your turn") :]),
+            solution="\n\n".join(re.findall(r"```python\n(.*?)```", cell.source, re.DOTALL)),
+            names=[getattr(node, "name", "?") for node in body],
+            checked=checked(check.source) if check.cell_type == "code" else None,
+            check=check.source,
+            says=texts(check).strip() if check.cell_type == "code" else "",
+        )
+
+
+def checked(source: str) -> str | None:
+    """Return the name that a cell's last line hands to a check, ``checks.part(name)``."""
+    last = ast.parse(source).body[-1:]
+    if last and isinstance(last[0], ast.Expr) and isinstance(last[0].value, ast.Call):
+        call = last[0].value
+        if ast.unparse(call.func).startswith("checks.") and call.args and isinstance(call.args[0], ast.Name):
+            return call.args[0].id
+    return None
 
 
 @rule

@@ -107,12 +107,25 @@ def good_notebook():
             new_markdown_cell("<details><summary>Answer</summary>\n\nYes.\n\n</details>\n\n" + sections),
             varying,
             new_markdown_cell("## In the wild\n\n## Recap\n\n[start](00_start_here.ipynb)"),
+            *exercise("my_part", "**Your turn** · 3 minutes · ●○○"),
+            *exercise("MyWhole", "**Your turn, stretch** · 20 minutes · ●●●"),
         ]
     )
     notebook.metadata = nbformat.from_dict(execute.METADATA)
     for count, (_, cell) in enumerate(code_cells(notebook), 1):
         cell.execution_count = count
     return notebook
+
+
+def exercise(name, head):
+    """Return the three cells of an exercise."""
+    folded = "".join(
+        f"\n\n<details><summary>{part}</summary>\n\n{text}\n\n</details>"
+        for part, text in {"Hint 1": "a", "Hint 2": "b", "A solution": f"```python\ndef {name}(x): ...\n```"}.items()
+    )
+    check = new_code_cell(f"checks.part({name})")
+    check.outputs = [new_output("execute_result", {"text/plain": "part: not written yet."}, execution_count=1)]
+    return new_markdown_cell(head + folded), new_code_cell(f"def {name}(x):\n    ..."), check
 
 
 def replace(index, old, new):
@@ -159,7 +172,7 @@ def third_cell_in_a_row(notebook):
     notebook.cells.insert(5, notebook.cells[4])
 
 
-PICTURE, NUMBER, FOLDED, VARYING = 3, 4, 5, 6
+PICTURE, NUMBER, FOLDED, VARYING, TURN, STUB, CHECK, STRETCH = 3, 4, 5, 6, 8, 9, 10, 11
 FAULTS = [
     ("every_code_cell_was_executed", never_executed, "never executed"),
     ("every_code_cell_was_executed", replace(NUMBER, "torch.testing.assert_close(a, b)\nprint(0.1234)", " "), "empty"),
@@ -197,6 +210,14 @@ FAULTS = [
     ("the_template", replace(FOLDED, "## 9.2 Part\n\n**Checkpoint.** Equal.", "## 9.2 Part"), "9.2 Part"),
     ("links_lead_somewhere", replace(2, "nothing", "lesson 12"), "lesson 12 is named"),
     ("the_template", replace(2, "Recall", ""), "Recall"),
+    ("your_turns", replace(TURN, "**Your turn** ·", "**Your turn**"), "1 exercises"),
+    ("your_turns", replace(STRETCH, ", stretch", ""), "no stretch"),
+    ("your_turns", replace(TURN, "Hint 2", "Hint 3"), "Hint 3"),
+    ("your_turns", replace(TURN, "```python", "```"), "no code in the solution"),
+    ("your_turns", replace(STUB, "my_part", "my_other"), "the check takes my_part"),
+    ("your_turns", replace(CHECK, "checks.part(my_part)", "my_part(1)"), "the check takes None"),
+    ("your_turns", output(CHECK, data={"text/plain": "right"}), "has stored"),
+    ("your_turns", replace(NUMBER, "print(0.1234)", "def part(x):\n    return 1"), "part is shown before"),
 ]
 
 
