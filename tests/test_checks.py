@@ -1,24 +1,53 @@
 """The checks of a learner's code: every known mistake is refused and named, every right style passes."""
 
-import glob
-import importlib
-from pathlib import Path
+import re
+import traceback
 
 import pytest
 import torch
-from mutant_registry import ALTERNATIVES, MUTANTS
+from mutants import ALTERNATIVES, MUTANTS
+from torch import nn
 
-from vit_course import checks
-
-for path in sorted(glob.glob(str(Path(__file__).parent / "mutants_*.py"))):
-    importlib.import_module(Path(path).stem)
+import vit_course
+from vit_course import attention, checks, encoder, training
 
 pytestmark = pytest.mark.usefixtures("as_readers_run_it")
+
+
+def layer_norm(x, weight, bias, eps):
+    """Return torch's own, with the interface that lesson 4 gives it."""
+    return nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
+
+
+# every check, and what the course has for it
+REFERENCES = {
+    "patchify": vit_course.patchify,
+    "unpatchify": vit_course.unpatchify,
+    "patch_embedding": vit_course.PatchEmbedding,
+    "image_embedding": vit_course.ImageEmbedding,
+    "scaled_dot_product_attention": attention.scaled_dot_product_attention,
+    "multi_head_attention": vit_course.MultiHeadSelfAttention,
+    "layer_norm": layer_norm,
+    "mlp_block": vit_course.MLPBlock,
+    "encoder_block": vit_course.EncoderBlock,
+    "encoder": encoder.Encoder,
+    "vision_transformer": vit_course.VisionTransformer,
+    "learning_rate_schedule": training.learning_rate_schedule,
+    "train_step": training.train_step,
+    "evaluate": training.evaluate,
+    "parameter_groups": training.parameter_groups,
+    "random_shift": training.random_shift,
+}
+CLASSES = [name for name, reference in REFERENCES.items() if isinstance(reference, type)]
 
 
 def run(entry):
     options = {} if entry.mapping is None else {"mapping": entry.mapping}
     return getattr(checks, entry.check)(entry.code, **options)
+
+
+def test_no_check_is_left_out():
+    assert set(REFERENCES) | {"CheckFailed", "Verdict", "same_values"} == set(checks.__all__)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda entry: f"{entry.check}-{entry.code.__name__}")
@@ -37,3 +66,85 @@ def test_a_right_implementation_passes(right):
     assert verdict.startswith(f"{right.check}: ")
     assert "\n" not in verdict
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize(("check", "reference"), REFERENCES.items())
+def test_the_reference_passes(check, reference):
+    assert getattr(checks, check)(reference).passed
+
+
+@pytest.mark.parametrize("check", REFERENCES)
+def test_there_are_enough_of_both(check):
+    assert len([mutant for mutant in MUTANTS if mutant.check == check]) >= 3
+    assert len([right for right in ALTERNATIVES if right.check == check]) >= 2
+
+
+@pytest.mark.parametrize("check", REFERENCES)
+def test_an_empty_stub_is_told_so_quietly(check):
+    def function(*args, **options):
+        """Do something."""
+        ...
+
+    class Module(nn.Module):
+        def __init__(self, **options):
+            super().__init__()
+            ...
+
+        def forward(self, x): ...
+
+    verdict = getattr(checks, check)(Module if check in CLASSES else function)
+    assert verdict == f"{check}: not written yet."
+    assert not verdict
+    assert repr(verdict) == str(verdict)
+
+
+@pytest.mark.parametrize("check", REFERENCES)
+def test_a_stub_that_raises_is_told_that_it_is_unfinished(check):
+    def function(*args, **options):
+        raise NotImplementedError("not written yet")
+
+    class Module(nn.Module):
+        def forward(self, x):
+            raise NotImplementedError("not written yet")
+
+        def __init__(self, **options):
+            super().__init__()
+            raise NotImplementedError("not written yet")
+
+    with pytest.raises(checks.CheckFailed, match=f"^{check}: not written yet. Put your code where"):
+        getattr(checks, check)(Module if check in CLASSES else function)
+
+
+def test_the_learners_own_error_is_reported_with_its_line():
+    def patchify(images, patch_size):
+        return images.reshape(patch_size, undefined)
+
+    with pytest.raises(checks.CheckFailed, match=r"NameError.* in line \d+, `return images.reshape") as caught:
+        checks.patchify(patchify)
+    number = patchify.__code__.co_firstlineno + 1
+    assert f"in line {number}," in str(caught.value)
+    assert isinstance(caught.value.__cause__, NameError)
+
+
+def test_a_failed_check_shows_itself_in_a_few_lines():
+    with pytest.raises(checks.CheckFailed) as caught:
+        checks.patchify(lambda images, patch_size: images.reshape(len(images), -1, images.shape[1] * patch_size**2))
+    shown = caught.value._render_traceback_()
+    assert shown == [f"CheckFailed: {caught.value}"]
+    assert 2 <= len("\n".join(shown).splitlines()) <= 4
+    assert "evidence.py" in "".join(traceback.format_exception(caught.value))  # elsewhere Python's own is untouched
+
+
+@pytest.mark.parametrize("thing", [3, None, "patchify", torch.zeros(2)])
+def test_something_that_cannot_be_called_is_refused(thing):
+    with pytest.raises(checks.CheckFailed, match="a function or class is wanted"):
+        checks.patchify(thing)
+
+
+def test_sources_name_a_place():
+    """Every mistake has been made somewhere: an entry of ERRATA, a public thread, or by learners."""
+    assert [
+        mutant.code.__name__
+        for mutant in MUTANTS
+        if not re.search(r"ERRATA|source \d{3}|#\d+|PR \d+|learners|unknown|torchvision|Annotated", mutant.source)
+    ] == []

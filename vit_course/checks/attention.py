@@ -82,6 +82,14 @@ ATTENTION_MISTAKES = [
         divided_by(lambda q, k: q.shape[2] ** 0.5),
         lambda q, k, v: {"s": q.shape[2], "e": q.shape[3]},
     ),
+    *(
+        Suspect(
+            f"the scores are divided by √{width}, a fixed number. Read the width e of a head off the tensors: "
+            "query.shape[-1].",
+            divided_by(lambda q, k, width=width: width**0.5),
+        )
+        for width in (64, 96, 768)
+    ),
     Suspect(
         "the scores are divided by e = {e} instead of its root, {root:.3f}.",
         divided_by(lambda q, k: q.shape[3]),
@@ -149,6 +157,14 @@ ATTENTION_MISTAKES = [
     Suspect(
         "queries are used as values: the weights must mix the values.",
         lambda q, k, v: scaled(q, k).softmax(dim=-1) @ q,
+    ),
+    Suspect(
+        "queries are used as keys: the scores must compare each query with the keys.",
+        lambda q, k, v: scaled(q, q).softmax(dim=-1) @ v,
+    ),
+    Suspect(
+        "keys are used as queries: the scores must compare each query with the keys.",
+        lambda q, k, v: scaled(k, k).softmax(dim=-1) @ v,
     ),
     Suspect(
         "key and value are swapped: the scores are made with the values, and the weights mix the keys.",

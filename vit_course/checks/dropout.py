@@ -145,4 +145,5 @@ def shares_in(values: Tensor) -> str:
     found, counts = values.round(decimals=4).unique(return_counts=True)
     order = counts.argsort(descending=True)[:3].sort().values
     named = ", ".join(f"{found[k].item():.4g} in {counts[k] / values.numel():.0%}" for k in order)
-    return named + (f" and {len(found) - 3} other values" if len(found) > 3 else "")
+    others = len(found) - 3
+    return named + (f" and {others} other {'value' if others == 1 else 'values'}" if others > 0 else "")

@@ -85,28 +85,22 @@ def norm(
     return normalise
 
 
+WRONG_AXES = {
+    "the tokens, so tokens mix": 1,
+    "tokens and features together, so one loud token changes all others": (1, 2),
+    "the batch, so images mix": 0,
+    "batch and tokens, as in BatchNorm": (0, 1),
+    "everything": (0, 1, 2),
+}
+
 NORM_MISTAKES = [
-    Suspect(
-        "mean and variance run over the tokens, so tokens mix. Take them over the features of one token: dim=-1.",
-        norm(over=1),
-    ),
-    Suspect(
-        "mean and variance run over tokens and features together, so one loud token changes all others. Take them over "
-        "the features of one token: dim=-1.",
-        norm(over=(1, 2)),
-    ),
-    Suspect(
-        "mean and variance run over the batch, so images mix. Take them over the features of one token: dim=-1.",
-        norm(over=0),
-    ),
-    Suspect(
-        "mean and variance run over batch and tokens, as in BatchNorm. Take them over the features of one token: "
-        "dim=-1.",
-        norm(over=(0, 1)),
-    ),
-    Suspect(
-        "mean and variance run over everything. Take them over the features of one token: dim=-1.",
-        norm(over=(0, 1, 2)),
+    *(
+        Suspect(f"mean and variance run over {axes}. Take them over the features of one token: dim=-1{also}.", result)
+        for axes, over in WRONG_AXES.items()
+        for also, result in [
+            ("", norm(over=over)),
+            (", and divide by their number, not by one less: correction=0", norm(over=over, correction=1)),
+        ]
     ),
     Suspect(
         "eps stands outside the root: write (variance + eps).sqrt(), not variance.sqrt() + eps. Quiet tokens come out "
@@ -131,6 +125,11 @@ NORM_MISTAKES = [
         "eps is added to the standard deviation under a second root, and that deviation divides by d - 1. Take "
         "(x.var(dim=-1, correction=0, keepdim=True) + eps).sqrt().",
         norm(correction=1, root=lambda variance, eps: (variance.sqrt() + eps).sqrt()),
+    ),
+    Suspect(
+        "the squares are added up and not divided by d = {d}: the variance is their mean.",
+        lambda x, weight, bias, eps: norm(correction=0)(x, weight / x.shape[-1] ** 0.5, bias, eps / x.shape[-1]),
+        lambda x, weight, bias, eps: {"d": x.shape[-1]},
     ),
     Suspect(
         "it divides by the variance: the root is missing.",
@@ -721,6 +720,10 @@ ENCODER_MISTAKES = [
         "only the last block has an effect: every block reads the encoder's input. Hand each block's output to the "
         "next: x = layer(x).",
         lambda m, x: m.ln(m.layers[-1](x)),
+    ),
+    Suspect(
+        "no block has an effect: it returns ln(x). Hand each block's output to the next: x = layer(x).",
+        lambda m, x: m.ln(x),
     ),
     Suspect("only the first block runs. Run all of them.", lambda m, x: m.ln(m.layers[0](x))),
     Suspect("the last block does not run.", lambda m, x: m.ln(run_layers(m.layers[:-1], x))),

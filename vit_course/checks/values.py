@@ -123,12 +123,19 @@ def cause_of(pairs: list[tuple[object, object]]) -> str | None:
     if any(all(equal_tensors(r.permute(order), e) for r, e in tensors) for order in orders):
         return "the values are right, but the axes stand in another order."
     if all(equal_tensors(r.flatten().sort().values, e.flatten().sort().values) for r, e in tensors):
-        return "the values are the right ones, but in other places: reshape moves no value, permute and rearrange do."
+        return (
+            "the values are the right ones, but in other places: reshape moves no value, permute and rearrange do. "
+            "Where you take an axis apart or put it together, look at the order of the names."
+        )
     if all(r.shape == e.shape for r, e in tensors):
         size = tensors[0][0].double().abs().sum() / tensors[0][1].double().abs().sum()
         for factor in (size, -size):
             if factor.isfinite() and factor and all(equal_tensors(r / factor, e.double()) for r, e in tensors):
                 return f"each value is the right one times {factor:.4g}."
+        sums = [(r.double().sum(dim=-1), e.double().sum(dim=-1)) for r, e in tensors]
+        one = torch.tensor(1.0)
+        if all(equal_tensors(e, one.expand(e.shape)) and not equal_tensors(r, one.expand(r.shape)) for r, e in sums):
+            return f"each row must add up to 1; your first row adds up to {sums[0][0].flatten()[0]:.3f}."
     return None
 
 
