@@ -44,6 +44,11 @@ def attention_root_of_tokens(query, key, value):
     return F.softmax(scores / math.sqrt(query.size(2)), dim=-1) @ value
 
 
+@mutant("scaled_dot_product_attention", source="learners: lesson 3.5's 64 copied", names="by √64, a fixed number")
+def attention_divided_by_eight(query, key, value):
+    return F.softmax(query @ key.mT / 8, dim=-1) @ value
+
+
 @mutant("scaled_dot_product_attention", source="learners: the root forgotten", names="instead of its root")
 def attention_divided_by_width(query, key, value):
     return F.softmax(query @ key.mT / query.size(-1), dim=-1) @ value
@@ -112,6 +117,16 @@ def attention_softmax_over_batch(query, key, value):
 def attention_one_softmax_for_all(query, key, value):
     exponentials = torch.exp(query @ key.mT / math.sqrt(query.shape[-1]))
     return exponentials / exponentials.sum(dim=(2, 3), keepdim=True) @ value
+
+
+@mutant("scaled_dot_product_attention", source="learners: a line copied", names="queries are used as keys")
+def attention_of_queries_among_themselves(query, key, value):
+    return F.softmax(query @ query.mT * query.shape[-1] ** -0.5, dim=-1) @ value
+
+
+@mutant("scaled_dot_product_attention", source="learners: a line copied", names="keys are used as queries")
+def attention_of_keys_among_themselves(query, key, value):
+    return F.softmax(key @ key.mT * key.shape[-1] ** -0.5, dim=-1) @ value
 
 
 @mutant("scaled_dot_product_attention", source="learners: key times query", names="the scores are transposed")

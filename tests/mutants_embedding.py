@@ -407,6 +407,21 @@ class ConvNotTransposed(ConvTrunk):
         return self.conv(images).flatten(2)
 
 
+@mutant(
+    "patch_embedding",
+    source="learners: a mapping to other names",
+    names="than your mapping gives",
+    mapping=conv_weights,
+)
+class ConvOfAnotherName(nn.Module):
+    def __init__(self, *, image_size, patch_size, hidden_dim, in_channels=3):
+        super().__init__()
+        self.convolution = nn.Conv2d(in_channels, hidden_dim, kernel_size=patch_size, stride=patch_size)
+
+    def forward(self, images):
+        return self.convolution(images).flatten(2).transpose(1, 2)
+
+
 @mutant("patch_embedding", source="learners: the map itself", names="is returned as it is", mapping=conv_weights)
 class ConvMap(ConvTrunk):
     def forward(self, images):
@@ -459,6 +474,23 @@ class ChannelsForgotten(nn.Module):
 
     def forward(self, images):
         return self.projection(vit_course.patchify(images, self.patch_size))
+
+
+@mutant("patch_embedding", source="learners: 768 for every patch", names="the projection takes 768 values.")
+class PatchesOfOneSize(nn.Module):
+    def __init__(self, *, image_size, patch_size, hidden_dim, in_channels=3):
+        super().__init__()
+        self.patch_size = patch_size
+        self.projection = nn.Linear(768, hidden_dim)
+
+    def forward(self, images):
+        return self.projection(vit_course.patchify(images, self.patch_size))
+
+
+@mutant("patch_embedding", source="learners: the layer is made and not called", names="returned as they are cut")
+class NotProjected(vit_course.PatchEmbedding):
+    def forward(self, images):
+        return vit_course.patchify(images, self.patch_size)
 
 
 @mutant("patch_embedding", source="learners: the sizes exchanged", names="the wrong way round")
@@ -583,7 +615,11 @@ class DropoutAlways(EmbeddingTrunk):
         return F.dropout(self.projection(vit_course.patchify(images, self.patch_size)), 0.5)
 
 
-@mutant("patch_embedding", source="learners: one side for both", names="right for square images; your code stopped")
+@mutant(
+    "patch_embedding",
+    source="learners: one side for both",
+    names="right for square images; wrong for rectangular images",
+)
 class SquareImagesOnly(EmbeddingTrunk):
     def __init__(self, *, image_size, patch_size, hidden_dim, in_channels=3):
         super().__init__(image_size=image_size, patch_size=patch_size, hidden_dim=hidden_dim, in_channels=in_channels)
@@ -1000,7 +1036,7 @@ class TokenNotExpanded(TokenTrunk):
 @mutant(
     "image_embedding",
     source="ERRATA, source 001: img_size * img_size // patch_size**2",
-    names="right for square images; your",
+    names="right for square images; wrong for rectangular images",
 )
 class SquareFormula(TokenTrunk):
     def __init__(self, *, image_size, patch_size, hidden_dim, in_channels=3, dropout=0.0):

@@ -20,6 +20,22 @@ def norm_over_tokens(x, weight, bias, eps=1e-6):
     return (x - mean) / (variance + eps).sqrt() * weight + bias
 
 
+@mutant("layer_norm", source="learners: dim=1 and torch's default of var", names="the tokens, so tokens mix. Take them")
+def norm_unbiased_over_tokens(x, weight, bias, eps=1e-6):
+    return (x - x.mean(1, keepdim=True)) / (x.var(1, keepdim=True) + eps).sqrt() * weight + bias
+
+
+@mutant("layer_norm", source="learners: dim forgotten, torch's default of var", names="by their number: correction=0")
+def norm_unbiased_over_everything(x, weight, bias, eps=1e-6):
+    return (x - x.mean()) / (x.var() + eps).sqrt() * weight + bias
+
+
+@mutant("layer_norm", source="learners: sum for mean", names="not divided by d = 6")
+def norm_by_sum_of_squares(x, weight, bias, eps=1e-6):
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / (centred.square().sum(-1, keepdim=True) + eps).sqrt() * weight + bias
+
+
 @mutant("layer_norm", source="ERRATA, source 000, LayerNorm([d, gh, gw])", names="over tokens and features together")
 def norm_over_image(x, weight, bias, eps=1e-6):
     return F.layer_norm(x, x.shape[1:], eps=eps) * weight + bias
@@ -1032,6 +1048,20 @@ class EncoderLastBlockOnly(LearnersEncoder):
         for layer in self.layers:
             out = layer(x)
         return self.ln(out)
+
+
+@mutant("encoder", source="learners: layer(x) without x =", names="no block has an effect")
+class EncoderThatDropsResults(LearnersEncoder):
+    def forward(self, x):
+        for layer in self.layers:
+            layer(x)
+        return self.ln(x)
+
+
+@mutant("encoder", source="learners: a ModuleList called", names="your code stopped with NotImplementedError")
+class EncoderThatCallsTheList(vit_course.Encoder):
+    def forward(self, x):
+        return self.ln(self.layers(x))
 
 
 @mutant("encoder", source="learners: return inside the loop", names="only the first block runs. Run")

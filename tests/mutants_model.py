@@ -88,6 +88,12 @@ class VitMaxPooling(AsInTheLesson):
         return tokens[:, 0] if self.pool == "token" else tokens[:, 1:].max(dim=1).values
 
 
+@mutant("vision_transformer", source="learners; lesson 05: tokens[1:] is by image", names="leaves out the first image")
+class VitMeanWithoutFirstImage(AsInTheLesson):
+    def pick(self, tokens):
+        return tokens[:, 0] if self.pool == "token" else tokens[1:].mean(dim=1)
+
+
 @mutant("vision_transformer", source="learners: sum for mean", names="Divide by their number")
 class VitSumPooling(AsInTheLesson):
     def pick(self, tokens):

@@ -167,6 +167,18 @@ def schedule_ignores_final(step, *, total_steps, warmup_steps, peak, final=0.0):
     return peak * (1 + math.cos(math.pi * progress)) / 2
 
 
+@mutant(
+    "learning_rate_schedule",
+    source="learners: lesson 06's first schedule, with a clamp",
+    names="max(warmup_steps - 1, 0). The rate goes down to 0: final has no effect",
+)
+def schedule_of_the_lesson(step, *, total_steps, warmup_steps, peak, final=0.0):
+    if step < warmup_steps:
+        return peak * (step + 1) / warmup_steps
+    progress = min((step - (warmup_steps - 1)) / (total_steps - warmup_steps), 1.0)
+    return peak * (1 + math.cos(math.pi * progress)) / 2
+
+
 @mutant("learning_rate_schedule", source="learners: final added", names="the rate jumps above it")
 def schedule_adds_final(step, *, total_steps, warmup_steps, peak, final=0.0):
     if step < warmup_steps:
@@ -1280,6 +1292,22 @@ def groups_with_a_number(model, weight_decay):
 def groups_overlap(model, weight_decay):
     decayed = [module.weight for module in model.modules() if isinstance(module, (nn.Linear, nn.Conv2d))]
     return [dict(params=decayed, weight_decay=weight_decay), dict(params=model.parameters(), weight_decay=0.0)]
+
+
+@mutant("parameter_groups", source="learners: a forgotten return", names="is a return missing?")
+def groups_not_returned(model, weight_decay):
+    [dict(params=list(model.parameters()), weight_decay=weight_decay)]
+
+
+@mutant("parameter_groups", source="learners: two lists", names="got a tuple with a list in it")
+def groups_as_lists(model, weight_decay):
+    decayed = [module.weight for module in model.modules() if isinstance(module, (nn.Linear, nn.Conv2d))]
+    return decayed, [parameter for parameter in model.parameters() if not any(parameter is w for w in decayed)]
+
+
+@mutant("parameter_groups", source="learners: the key's name", names="a group has the keys ['parameters'")
+def groups_under_another_key(model, weight_decay):
+    return [dict(parameters=list(model.parameters()), weight_decay=weight_decay)]
 
 
 @alternative("parameter_groups")

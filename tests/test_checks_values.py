@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from einops import rearrange
 from torch import nn
 
 from vit_course import checks
@@ -60,13 +61,26 @@ WRONG = {
     "axes": ("the axes stand in another order", lambda a: a.transpose(0, 3, 2, 1), channels_last, [IMAGES]),
     "axes of one size": ("the axes stand in another order", lambda x: x, lambda x: x.T, [torch.arange(9.0).view(3, 3)]),
     "reshape": ("reshape moves no value", lambda a: a.reshape(2, 4, 5, 3), channels_last, [IMAGES]),
+    "merged in another order": ("in other places. Where axes are", lambda a: a.transpose(0, 3, 2, 1).reshape(2, 20, 3),
+                                lambda a: a.transpose(0, 2, 3, 1).reshape(2, 20, 3), [IMAGES]),
+    "last for first": ("in other places. Where axes are taken apart, or parts put", lambda x, y: torch.cat([y, x]),
+                       lambda x, y: torch.cat([x, y]), [(TENSOR[0], TENSOR[1, :2])]),
     "shape": ("but the shape is another", lambda x: x.flatten(), lambda x: x.clone(), [TENSOR]),
     "factor": ("each value is the right one times 0.5.", lambda x: x / 4, lambda x: x / 2, [TENSOR, TENSOR + 1]),
+    "shift": ("each value is the right one minus 1.", lambda x: -x, lambda x: x.neg() + 1, [TENSOR, TENSOR * 2]),
+    "booleans": ("wrong values.", lambda x: x > 1, lambda x: x > 0, [TENSOR]),
     "sign": ("times -1.", lambda x: -x, lambda x: x.clone(), [TENSOR]),
-    "softmax axis": ("wrong values.", lambda x: torch.softmax(x, 1), lambda x: torch.softmax(x, -1), [TENSOR]),
+    "softmax axis": ("each row must add up to 1; one of yours adds up to 2.", lambda x: torch.softmax(x, 1),
+                     lambda x: torch.softmax(x, -1), [TENSOR, TENSOR**2]),
+    "softmax of other values": ("wrong values.", lambda x: torch.softmax(2 * x, -1), lambda x: torch.softmax(x, -1),
+                                [TENSOR]),
     "not every input": ("right for input 1; wrong for input 2.", lambda n: n + n, lambda n: n * n, [2, 3]),
     "no stability": ("right for input 1; wrong for input 2", lambda x: x.exp() / x.exp().sum(-1, True),
                      lambda x: torch.softmax(x, -1), [TENSOR, 100 * TENSOR]),
+    "sizes of the first": ("right for input 1; your code stopped with RuntimeError on input 2", lambda x: x.view(2, 12),
+                           lambda x: x.flatten(1), [TENSOR, TENSOR[:1]]),
+    "wrong before it stops": ("each value is the right one times -1.", lambda x: -x.view(2, 12),
+                              lambda x: x.flatten(1), [TENSOR, TENSOR[:1]]),
     "wrong shape": ("expected shape (2, 3), got (2, 4)", lambda x: x.sum(1), lambda x: x.sum(2), [TENSOR]),
     "off by one in 86 million": ("expected 86567656, got 86567655", lambda n: n - 1, lambda n: n, [86_567_656]),
     "off by one in a tensor": ("1 of 2 values differ", lambda x: x + torch.tensor([0, 1]), lambda x: x + 0,
@@ -128,7 +142,17 @@ def half_written(images):
     return images + ...
 
 
-@pytest.mark.parametrize("stub", [unwritten, half_written])
+def half_rearranged(images):
+    images = ...
+    return rearrange(images, "b c h w -> b h w c")
+
+
+def half_moved(images):
+    images = ...
+    return images.transpose(1, 3)
+
+
+@pytest.mark.parametrize("stub", [unwritten, half_written, half_rearranged, half_moved])
 def test_a_stub_is_told_so_quietly(stub):
     verdict = checks.same_values(stub, channels_last, torch.zeros(1, 2, 3, 4))
     assert not verdict.passed

@@ -199,9 +199,15 @@ def test_every_direct_dependency_is_pinned_inside_its_range():
         *project["dependencies"],
         *(each for extra in project["optional-dependencies"].values() for each in extra),
     ]
-    lines = (PACKAGE.parent / "requirements.txt").read_text(encoding="utf-8").splitlines()
-    pins = [line for line in lines if line and not line.startswith("#")]
-    assert pins.pop() == "-e ."
+    readers, teachers = (
+        [line for line in (PACKAGE.parent / name).read_text(encoding="utf-8").splitlines() if line[:1] not in ("", "#")]
+        for name in ("requirements.txt", "requirements-class.txt")
+    )
+    assert readers.pop() == "-e ."
+    assert [Requirement(pin).name for pin in teachers] == [
+        Requirement(each).name for each in project["optional-dependencies"]["class"]
+    ]
+    pins = readers + teachers
     pinned = {pin.name: next(iter(pin.specifier)) for pin in map(Requirement, pins)}
     assert all(pin.operator == "==" for pin in pinned.values())
     assert set(pinned) == {each.name for each in map(Requirement, ranges)}

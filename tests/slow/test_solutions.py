@@ -1,12 +1,14 @@
 """Every lesson with its worked solutions in place of the stubs: each check passes, and nothing else changes."""
 
 import copy
+import re
 from pathlib import Path
 
 import execute
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 from notebook_rules import exercises
 
 from vit_course import checks
@@ -60,3 +62,16 @@ def test_a_wrong_answer_shows_a_short_message_and_no_page_of_traceback():
     assert len(shown.splitlines()) <= 6
     assert "File" not in shown
     assert "in line 2" in shown or "reshaped" in shown
+
+
+@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("assignments/release/*/*.ipynb")), ids=lambda path: path.stem)
+def test_a_student_edition_stops_at_its_first_stub_and_says_what_to_do(path):
+    notebook = nbformat.read(path, as_version=4)
+    with pytest.raises(CellExecutionError) as caught:
+        run(notebook)
+    assert caught.value.ename == checks.CheckFailed.__name__
+    assert re.search(
+        r"not written yet\. Put your code where it raises NotImplementedError, run that cell", caught.value.evalue
+    )
+    tests = [cell for cell in notebook.cells if cell.metadata.get("nbgrader", {}).get("grade")]
+    assert any(output.output_type == "error" for output in tests[0].outputs)

@@ -59,13 +59,14 @@ def verify_modes(
     right = set_parameters(reference(**options))
     with torch.no_grad():
         expected = right(x)
+    fused = "F.scaled_dot_product_attention dropout_p=p if self.training else 0.0, "
     for rate, training, cause in [
         (
             RATE,
             False,
             f"in eval mode the output changes with {argument}: it acts, though it is for train mode only. F.dropout "
-            "needs training=self.training, F.scaled_dot_product_attention dropout_p=p if self.training else 0.0, and "
-            "nn.Dropout must be made in __init__.",
+            f"needs training=self.training, {fused if argument == 'attention_dropout' else ''}and nn.Dropout must be "
+            "made in __init__.",
         ),
         (
             0.0,

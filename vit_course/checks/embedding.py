@@ -286,6 +286,10 @@ TOKEN_MISTAKES: list[tuple[str, Callable[[vit_course.PatchEmbedding, Tensor], Te
 
 PATCH_EMBEDDING_MISTAKES = [Suspect(sentence, tokens) for sentence, tokens in TOKEN_MISTAKES] + [
     Suspect(
+        "the patches are returned as they are cut, (b, n, c·p·p). Project them, to get (b, n, d).",
+        lambda module, images: vit_course.patchify(images, module.patch_size),
+    ),
+    Suspect(
         "the tokens are the last axis: (b, d, n). Finish with transpose(1, 2), to get (b, n, d).",
         lambda module, images: module(images).transpose(1, 2),
     ),
@@ -395,6 +399,8 @@ def size_named(key: str, came: tuple[int, ...], wanted: tuple[int, ...], case: C
             return "the projection takes p·p values, a single channel. A patch holds c·p·p values."
         if came == (d, 3 * p * p) and c != 3:
             return "the projection is made for 3 channels, whatever in_channels says. A patch holds c·p·p values."
+        if len(came) == 2 and came[0] == d:
+            return f"the projection takes {came[1]} values. A patch holds c·p·p of them, here {values}."
         if came == (values, values):
             return "the projection gives c·p·p values: a token's width is hidden_dim, and free."
     elif len(came) == 3 and came[-1] != d:

@@ -56,7 +56,7 @@ def norm_case(label: str, b: int, s: int, d: int, eps: float, *, size: float = 1
 
 NORM_CASES = [
     norm_case("loud tokens", 2, 5, 6, 1e-6, size=4.0),
-    norm_case("one token of two features", 1, 1, 2, 1e-6, size=4.0),
+    norm_case("two tokens of two features", 1, 2, 2, 1e-6, size=4.0),
     norm_case("tokens far from zero", 2, 3, 7, 1e-6, size=4.0, offset=9.0),
     norm_case("quiet tokens, whose variance is near eps", 3, 4, 5, 1e-6, size=1e-3),
     norm_case("quiet tokens and eps=1e-5", 2, 3, 8, 1e-5, size=3e-3),
@@ -95,12 +95,19 @@ WRONG_AXES = {
 
 NORM_MISTAKES = [
     *(
-        Suspect(f"mean and variance run over {axes}. Take them over the features of one token: dim=-1{also}.", result)
+        Suspect(
+            f"mean and variance run over {axes}. Take them over the features of one token: dim=-1.", norm(over=over)
+        )
         for axes, over in WRONG_AXES.items()
-        for also, result in [
-            ("", norm(over=over)),
-            (", and divide by their number, not by one less: correction=0", norm(over=over, correction=1)),
-        ]
+    ),
+    *(
+        Suspect(
+            f"mean and variance run over {axes}. Take them over the features of one token, dim=-1, and let the "
+            "variance divide by their number: correction=0.",
+            norm(over=over, correction=1),
+        )
+        for axes, over in WRONG_AXES.items()
+        if over != 0  # a batch of one has no such variance
     ),
     Suspect(
         "eps stands outside the root: write (variance + eps).sqrt(), not variance.sqrt() + eps. Quiet tokens come out "
@@ -128,7 +135,7 @@ NORM_MISTAKES = [
     ),
     Suspect(
         "the squares are added up and not divided by d = {d}: the variance is their mean.",
-        lambda x, weight, bias, eps: norm(correction=0)(x, weight / x.shape[-1] ** 0.5, bias, eps / x.shape[-1]),
+        lambda x, weight, bias, eps: reference_norm(x, weight / x.shape[-1] ** 0.5, bias, eps / x.shape[-1]),
         lambda x, weight, bias, eps: {"d": x.shape[-1]},
     ),
     Suspect(

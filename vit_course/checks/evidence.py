@@ -130,19 +130,38 @@ def learners(name: str, subject: object, doing: str = "") -> Iterator[None]:
             raise CheckFailed(
                 "not written yet. Put your code where it raises NotImplementedError, run that cell, then this one."
             ) from error
-        if "'ellipsis'" in str(error) or isinstance(error, TypeError) and "ellipsis" in str(error).lower():
+        if "'ellipsis'" in str(error) or (isinstance(error, TypeError) and "ellipsis" in str(error).lower()):
             raise NotWritten("not written yet: a ... is still in it.") from error
         message = " ".join(str(error).split()) or "no message"
         message = message if len(message) <= 300 else message[:297] + "..."
+        if float_for_einops(error):
+            message += (
+                "\n  A size that einops was given is a float: divide with //. einops remembers such a size, so if "
+                "this comes back although your line is mended, restart the kernel."
+            )
         given = f" {doing}" if doing else ""
         raise CheckFailed(
             f"your code stopped with {type(error).__name__}{given}{place(error, subject)}:\n  {message}"
         ) from error
 
 
+def float_for_einops(error: Exception) -> bool:
+    """Whether einops stopped at a float among its sizes; its cache takes 3 for 3.0, and so stops again at a whole one.
+
+    The words are torch's, to which einops hands the size: "must be tuple of ints, but found element of type float".
+    """
+    called = {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
+    through_einops = any("einops" in Path(filename).parts for filename in called)
+    return isinstance(error, TypeError) and through_einops and all(word in str(error) for word in ("ints", "float"))
+
+
 def raised_in_library(error: BaseException) -> bool:
-    """Whether an installed library raised the error: torch does for a call of an ``nn.ModuleList``, for example."""
-    return "site-packages" in traceback.extract_tb(error.__traceback__)[-1].filename
+    """Whether an installed library raised the error: torch does for a call of an ``nn.ModuleList``, for example.
+
+    Its compiled code has no frame of its own, and is known by its words: "softmax" not implemented for 'Long'.
+    """
+    in_library = "site-packages" in traceback.extract_tb(error.__traceback__)[-1].filename
+    return in_library or "\" not implemented for '" in str(error)
 
 
 def place(error: BaseException, subject: object) -> str:
@@ -224,7 +243,8 @@ def describe(actual: object, expected: object) -> str:
     share = f"{int(wrong.sum())} of {wrong.numel()} values differ"
     wanted, came = expected[tuple(at)].item(), actual[tuple(at)].item()
     digits = ".4f" if abs(wanted - came) > 1e-3 else ".7g"
-    return f"at {at}: expected {wanted:{digits}}, got {came:{digits}} ({share})"
+    values = f"expected {wanted:{digits}}, got {came:{digits}}"
+    return f"at {at}: {values} ({share})" if at else values
 
 
 def shape_of(value: object) -> str:
@@ -255,8 +275,15 @@ def judge(
             lines.append(f"right for {', '.join(right)}; wrong for {cases[first].label}.")
         else:
             lines.append("the values are wrong." if shapes_agree(actual[first], expected[first]) else "wrong shape.")
-    lines.append(f"  {cases[first].label}: {describe(actual[first], expected[first])}")
+    at = cases[first].label if shapes_agree(actual[first], expected[first]) else with_shapes(cases[first])
+    lines.append(f"  {at}: {describe(actual[first], expected[first])}")
     raise CheckFailed("\n".join(lines))
+
+
+def with_shapes(case: Case) -> str:
+    """Say what is special about a case, and the shapes and numbers that it gives."""
+    named = (f"{key}={shape_of(value)}" for key, value in case.kwargs.items())
+    return f"{case.label}, given {', '.join([*map(shape_of, case.args), *named])}"
 
 
 def shapes_agree(actual: object, expected: object) -> bool:
@@ -285,8 +312,9 @@ def earlier_first(
         if not actual:
             raise
         judge(cases[: len(actual)], actual, expected, with_results(suspects, calls[: len(actual)]))
-        right = ", ".join(case.label for case in cases[: len(actual)])
-        raise CheckFailed(f"right for {right}; {failure}") from failure.__cause__
+        right, stopped = ", ".join(case.label for case in cases[: len(actual)]), cases[len(actual)].label
+        where = "" if stopped in str(failure) else f"wrong for {stopped}: "
+        raise CheckFailed(f"right for {right}; {where}{failure}") from failure.__cause__
 
 
 def results_of(suspect: Suspect, calls: Sequence[tuple]) -> list | None:
@@ -414,13 +442,13 @@ def load(name: str, cls: Callable, module: nn.Module, state: dict, mapping: Call
     if missing or unknown:
         layers_in_a_list(module)
         parts = [f"{kind}: {few(keys)}" for kind, keys in [("missing", missing), ("not expected", unknown)] if keys]
-        cause = "its parameters have other names than the course's."
+        whose, other = "the course's", "pass mapping=, a function from the course's state dict to yours"
+        if mapping is not None:
+            whose, other = "your mapping gives", "change the mapping"
+        cause = f"its parameters have other names than {whose}."
         if not (missing and unknown):
             cause = "parameters are missing." if missing else "it has parameters that the course's has not."
-        hint = (
-            "Register layers and nn.Parameters in __init__ under these names, or pass mapping=, a function from the "
-            "course's state dict to yours."
-        )
+        hint = f"Register layers and nn.Parameters in __init__ under these names, or {other}."
         if not own:
             hint = "It has no parameters at all: make layers in __init__, not in forward, and keep them as self.…"
         raise CheckFailed("\n  ".join([cause, *parts, hint]))

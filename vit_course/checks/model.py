@@ -184,6 +184,11 @@ MISTAKES = [
         for_the_mean(lambda tokens: tokens[:, 1:].amax(dim=1)),
     ),
     Suspect(
+        "pool='mean' leaves out the first image, not the first token: tokens[1:]. The token axis comes second: "
+        "tokens[:, 1:].",
+        for_the_mean(lambda tokens: tokens[1:].mean(dim=1)),
+    ),
+    Suspect(
         "pool='mean' adds the patch tokens up. Divide by their number: .mean(dim=1).",
         for_the_mean(lambda tokens: tokens[:, 1:].sum(dim=1)),
     ),
@@ -452,7 +457,10 @@ def verify_dropout(places: Places) -> None:
         block, where = f"encoder.layers.{layer}.", f"in layer {layer} dropout does not act"
         places.verify(
             {f"{block}self_attention.out_proj.bias": 1.0},
-            [f"{where} on the attention branch: x + dropout(self_attention(ln_1(x))). Pass it on to every block."],
+            [
+                f"{where} on the attention branch: x + dropout(self_attention(ln_1(x))). Pass it on to the encoder, "
+                "and from there to every block."
+            ],
         )
         places.verify({f"{block}mlp.linear_2.bias": 1.0}, [f"{where} after linear_2, on the MLP branch."])
         places.verify(

@@ -126,6 +126,16 @@ def fall(progress: float, peak: float, final: float) -> float:
     return final + (peak - final) * (1 + math.cos(math.pi * progress)) / 2
 
 
+FALLS: list[tuple[str, Callable[[float, float, float], float]]] = [
+    ("", fall),
+    (
+        "the rate goes down to 0: final has no effect. It goes from peak to final: "
+        "final + (peak - final) * (1 + cos) / 2.",
+        lambda progress, peak, final: fall(progress, peak, 0.0),
+    ),
+]
+
+
 def schedule_with(
     warmup: Callable = WARMUPS[0][1],
     progress: Callable = PROGRESSES[0][1],
@@ -170,9 +180,9 @@ def joined(*sentences: str) -> str:
 
 SCHEDULE_MISTAKES = [
     *(
-        Suspect(joined(first, second, third), schedule_with(warmup, progress, end))
-        for (first, warmup), (second, progress), (third, end) in product(WARMUPS, PROGRESSES, ENDS)
-        if first or second or third
+        Suspect(joined(*sentences), schedule_with(*parts))
+        for sentences, parts in (zip(*chosen, strict=True) for chosen in product(WARMUPS, PROGRESSES, ENDS, FALLS))
+        if any(sentences)
     ),
     Suspect(
         "it returns a share of the peak. Return the rate itself: multiply by peak.",
@@ -185,11 +195,6 @@ SCHEDULE_MISTAKES = [
     Suspect(
         "the rate stays at its peak after the warm-up. It falls along a cosine: (1 + cos(π · progress)) / 2.",
         shaped(lambda progress, peak, final: peak),
-    ),
-    Suspect(
-        "final has no effect: the rate goes down to 0. It goes from peak to final: "
-        "final + (peak - final) * (1 + cos) / 2.",
-        shaped(lambda progress, peak, final: fall(progress, peak, 0.0)),
     ),
     Suspect(
         "final is added to a cosine that starts at the peak, so the rate jumps above it. The cosine spans what lies "
@@ -998,14 +1003,39 @@ def parameter_groups(function: Callable) -> Verdict:
             groups = function(model, rate)
             if groups is Ellipsis:
                 raise NotWritten("not written yet: it returns ...")
-            groups = [dict(group, params=list(group["params"])) for group in groups]
+            groups = [dict(group, params=list(group["params"])) for group in dictionaries(groups)]
             found = [(id(parameter), group.get("weight_decay")) for group in groups for parameter in group["params"]]
+            twice_there(model, [place for place, _ in found])
         with learners(name, function, "when AdamW was given its groups"):
             torch.optim.AdamW(groups, lr=1.0)
         verify_decay(model, found, rate)
         return "weights of linear layers and convolutions decayed, all the rest not; every parameter in one group."
 
     return check(name, function, verify)
+
+
+def dictionaries(groups: object) -> Sequence[dict]:
+    """Return the groups if an optimizer could read them; say what came instead if not."""
+    if groups is None:
+        raise CheckFailed("it returns None: is a return missing?")
+    wanted = 'it must return a list of dictionaries with the keys "params" and "weight_decay"'
+    if not isinstance(groups, (list, tuple)):
+        raise CheckFailed(f"{wanted}; got {type(groups).__name__}.")
+    for group in groups:
+        if not isinstance(group, dict):
+            raise CheckFailed(f"{wanted}; got a {type(groups).__name__} with a {type(group).__name__} in it.")
+        if "params" not in group:
+            raise CheckFailed(f"{wanted}; a group has the keys {list(group)}.")
+    return groups
+
+
+def twice_there(model: nn.Module, found: list[int]) -> None:
+    """Name the parameters that the groups hold more than once."""
+    twice = [key for key, parameter in model.named_parameters() if found.count(id(parameter)) > 1]
+    if twice:
+        raise CheckFailed(
+            f"in more than one parameter group, or twice in one: {few(twice)}. Every parameter belongs to one."
+        )
 
 
 def verify_decay(model: nn.Module, found: list[tuple[int, float | None]], rate: float) -> None:

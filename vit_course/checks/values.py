@@ -48,15 +48,20 @@ def same_values(function: Callable, oracle: Callable, *inputs: object) -> Verdic
             args = given if isinstance(given, tuple) else (given,)
             before = [duplicate(arg) for arg in args]
             theirs = [duplicate(arg) for arg in args]
-            with learners(name, function, f"on {label}, {', '.join(map(kind, args))}"):
-                result = function(*theirs)
+            try:
+                with learners(name, function, f"on {label}, {' and '.join(map(kind, args))}"):
+                    result = function(*theirs)
+            except CheckFailed as failure:
+                if not pairs:
+                    raise
+                compare(pairs)
+                right = ", ".join(earlier for earlier, *_ in pairs)
+                raise CheckFailed(f"right for {right}; {failure}") from failure.__cause__
             if result is Ellipsis:
                 raise NotWritten("not written yet: it returns ...")
             if not all(unchanged(a, b) for a, b in zip(before, theirs, strict=True)):
-                raise CheckFailed(
-                    f"it changes its input in place, and with it the caller's. Work on a new one.\n  {label}"
-                )
-            pairs.append((label, result, oracle(*before)))
+                raise CheckFailed(f"it changes {label} in place, and the caller's with it. Return a new one instead.")
+            pairs.append((label, result, oracle(*before), before))
         compare(pairs)
         count = "the input" if len(inputs) == 1 else f"{len(inputs)} inputs"
         return f"equal to an independent computation on {count}."
@@ -64,14 +69,14 @@ def same_values(function: Callable, oracle: Callable, *inputs: object) -> Verdic
     return check(name, function, verify)
 
 
-def compare(pairs: list[tuple[str, object, object]]) -> None:
-    """Compare (label, result, expected) one by one; raise ``CheckFailed`` with the likeliest cause."""
-    wrong = [(label, *found) for label, result, expected in pairs if (found := first_difference(result, expected))]
+def compare(pairs: list[tuple[str, object, object, list]]) -> None:
+    """Compare (label, result, expected, arguments) one by one; raise ``CheckFailed`` with the likeliest cause."""
+    wrong = [(label, *found) for label, result, expected, _ in pairs if (found := first_difference(result, expected))]
     if not wrong:
         return
     label, where, result, expected = wrong[0]
-    right = [name for name, _, _ in pairs if name not in {entry[0] for entry in wrong}]
-    cause = cause_of([(r, e) for _, r, e in pairs])
+    right = [name for name, *_ in pairs if name not in {entry[0] for entry in wrong}]
+    cause = cause_of([(r, e) for _, r, e, _ in pairs], [args for *_, args in pairs])
     if result is None and not where and not right:
         cause = "it returns None: is a return missing?"
     elif cause is None and right:
@@ -109,8 +114,11 @@ def equal_tensors(result: Tensor, expected: Tensor) -> bool:
     return result.shape == expected.shape and not differs(result, expected).any()
 
 
-def cause_of(pairs: list[tuple[object, object]]) -> str | None:
-    """Return what all pairs of results and expected arrays have in common, if the evidence is clear."""
+def cause_of(pairs: list[tuple[object, object]], given: list[list]) -> str | None:
+    """Return what all pairs of results and expected arrays have in common, if the evidence is clear.
+
+    Where the values are in other places, the arguments tell whether they were reshaped only.
+    """
     if not all(is_array(e) and alike(r, e) for r, e in pairs):
         return None
     tensors = [(as_tensor(r), as_tensor(e)) for r, e in pairs]
@@ -123,20 +131,34 @@ def cause_of(pairs: list[tuple[object, object]]) -> str | None:
     if any(all(equal_tensors(r.permute(order), e) for r, e in tensors) for order in orders):
         return "the values are right, but the axes stand in another order."
     if all(equal_tensors(r.flatten().sort().values, e.flatten().sort().values) for r, e in tensors):
+        if all(in_given_order(r, args) for (r, _), args in zip(tensors, given, strict=True)):
+            return (
+                "the values are the right ones, but in other places, in the order of the input: reshape moves no "
+                "value, permute and rearrange do."
+            )
         return (
-            "the values are the right ones, but in other places: reshape moves no value, permute and rearrange do. "
-            "Where you take an axis apart or put it together, look at the order of the names."
+            "the values are the right ones, but in other places. Where axes are taken apart, or parts put together, "
+            "look at the order."
         )
     if all(r.shape == e.shape for r, e in tensors):
         size = tensors[0][0].double().abs().sum() / tensors[0][1].double().abs().sum()
         for factor in (size, -size):
             if factor.isfinite() and factor and all(equal_tensors(r / factor, e.double()) for r, e in tensors):
                 return f"each value is the right one times {factor:.4g}."
+        shift = (tensors[0][0].double() - tensors[0][1].double()).mean()
+        if shift.isfinite() and shift and all(equal_tensors(r.double() - shift, e.double()) for r, e in tensors):
+            return f"each value is the right one {'plus' if shift > 0 else 'minus'} {shift.abs():.4g}."
         sums = [(r.double().sum(dim=-1), e.double().sum(dim=-1)) for r, e in tensors]
         one = torch.tensor(1.0)
         if all(equal_tensors(e, one.expand(e.shape)) and not equal_tensors(r, one.expand(r.shape)) for r, e in sums):
-            return f"each row must add up to 1; your first row adds up to {sums[0][0].flatten()[0]:.3f}."
+            furthest = max(sums[0][0].flatten().tolist(), key=lambda total: abs(total - 1))
+            return f"each row must add up to 1; one of yours adds up to {furthest:.3f}."
     return None
+
+
+def in_given_order(result: Tensor, args: list) -> bool:
+    """Whether a result holds the values of an argument, first to last, in whatever shape."""
+    return any(is_array(arg) and equal_tensors(result.flatten(), as_tensor(arg).flatten()) for arg in args)
 
 
 def said(result: object, expected: object) -> str:
@@ -150,6 +172,8 @@ def said(result: object, expected: object) -> str:
 
 def kind(value: object) -> str:
     """Name a value small: an array by its shape, others as they are."""
+    if is_array(value) and value.ndim == 0:
+        return f"the number {value.item():.6g}"
     if isinstance(value, Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
     if isinstance(value, np.ndarray):
