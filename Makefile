@@ -4,8 +4,14 @@ BIN := .venv/bin
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 600 --nbval-sanitize-with tests/sanitize.cfg
 LAB_OPTIONS ?=
 
+# for a class: its folder, one assignment or all, and what a learning-management system hands out
+CLASS ?= class
+ASSIGNMENT ?=
+FROM ?=
+GRADING := $(BIN)/python -m vit_course.grading
+
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-all lint figures notebooks
+.PHONY: help lab test test-all lint figures notebooks solutions release collect grade formgrader feedback grades
 
 help:  ## list these commands
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -17,8 +23,9 @@ lab: .venv/installed  ## open the course in JupyterLab
 test: .venv/installed  ## run the unit tests and every notebook, output by output
 	$(BIN)/python -m pytest $(NBVAL) tests notebooks
 
-test-all: test  ## the same, and the slower proofs: on one thread the notebooks store the same, pictures too
+test-all: test .venv/class-installed  ## the same, and the slower proofs: pictures too, and the grading of a class
 	OMP_NUM_THREADS=1 $(BIN)/python notebooks/execute.py --dry-run
+	$(BIN)/python -m pytest tests/slow tests/classroom
 
 lint: .venv/installed  ## check style and formatting of modules and notebooks
 	$(BIN)/ruff check .
@@ -31,6 +38,31 @@ figures: .venv/installed  ## draw the test images and every figure of img/ anew
 
 notebooks: .venv/installed  ## run every notebook anew and store its outputs
 	$(BIN)/python notebooks/execute.py
+
+solutions: .venv/installed  ## write the worked solutions of the assignments, for reading
+	$(GRADING) solutions
+
+release: .venv/class-installed  ## teachers: make the student editions of the assignments, and the folder of a class
+	$(GRADING) release --class "$(CLASS)" --assignment "$(ASSIGNMENT)"
+
+collect: .venv/class-installed  ## teachers: sort what was handed in, a zip file or a folder: make collect FROM=...
+	$(GRADING) collect --class "$(CLASS)" --from "$(FROM)"
+
+grade: .venv/class-installed  ## teachers: mark what was handed in, in CLASS=folder: make grade CLASS=class
+	$(GRADING) grade --class "$(CLASS)" --assignment "$(ASSIGNMENT)"
+
+formgrader: .venv/class-installed  ## teachers: mark written answers by hand
+	$(GRADING) formgrader --class "$(CLASS)"
+
+feedback: .venv/class-installed  ## teachers: write a page for every student
+	$(GRADING) feedback --class "$(CLASS)" --assignment "$(ASSIGNMENT)"
+
+grades: .venv/class-installed  ## teachers: write the marks as CSV for a learning-management system
+	$(GRADING) grades --class "$(CLASS)" --assignment "$(ASSIGNMENT)"
+
+.venv/class-installed: .venv/installed requirements-class.txt
+	$(BIN)/python -m pip install -r requirements.txt -r requirements-class.txt
+	touch $@
 
 .venv/installed: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(None if sys.version_info >= (3, 11) else \

@@ -1,0 +1,42 @@
+"""JupyterHub for one class: students fetch and hand in, teachers mark together. README.md says how to set it up."""
+
+import sys
+from pathlib import Path
+
+c = get_config()
+
+COURSE = "vit_course"  # as in the course's nbgrader_config.py
+GRADER = "grader"  # the account that owns the class's folder; nobody logs in with it
+TEACHERS = {"teacher"}
+CLASS = Path("/home", GRADER, "class")
+
+# Whoever has an account on this machine and is in the Unix group "students", or is a teacher, may log in.
+c.LocalAuthenticator.allowed_groups = {"students"}
+c.Authenticator.allowed_users = TEACHERS
+c.Authenticator.admin_users = set()
+
+c.Spawner.cmd = [str(Path(sys.executable).with_name("jupyterhub-singleuser"))]
+c.Spawner.default_url = "/lab"
+c.Spawner.mem_limit = "2G"  # kept by spawners that can; the default one cannot
+
+# Teachers share one server, which runs as GRADER in the class's folder and has formgrader.
+c.JupyterHub.load_groups = {f"formgrade-{COURSE}": {"users": sorted(TEACHERS)}}
+c.JupyterHub.load_roles = [
+    {
+        "name": f"formgrade-{COURSE}",
+        "groups": [f"formgrade-{COURSE}"],
+        "scopes": [f"access:services!service={COURSE}", "list:services", f"read:services!service={COURSE}"],
+    },
+    # a teacher's own server may list the service: nbgrader's course list leads there
+    {"name": "server", "scopes": ["inherit"]},
+]
+c.JupyterHub.services = [
+    {
+        "name": COURSE,
+        "url": "http://127.0.0.1:9999",
+        "command": [*c.Spawner.cmd, "--ServerApp.default_url=/formgrader"],
+        "user": GRADER,
+        "cwd": str(CLASS),
+        "oauth_no_confirm": True,
+    }
+]

@@ -1,0 +1,26 @@
+"""Files that are whole or not there, whenever the writing is interrupted."""
+
+import os
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file in one step: what was there stays until the new text is on the disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("w", encoding="utf-8", newline="") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def write_notebook(notebook: NotebookNode, folder: Path, name: str) -> Path:
+    """Write ``folder/name/name.ipynb``, the same bytes for the same notebook, unless it says so already."""
+    path, text = folder / name / f"{name}.ipynb", nbformat.writes(notebook) + "\n"
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        write_text(path, text)
+    return path
