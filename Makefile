@@ -23,9 +23,9 @@ lab: .venv/installed  ## open the course in JupyterLab
 test: .venv/installed  ## run the unit tests and every notebook, output by output
 	$(BIN)/python -m pytest $(NBVAL) tests notebooks
 
-test-all: test .venv/class-installed  ## the same, and the slower proofs: pictures too, and the grading of a class
-	OMP_NUM_THREADS=1 $(BIN)/python notebooks/execute.py --dry-run
-	$(BIN)/python -m pytest tests/slow tests/classroom
+test-all: test .venv/class-installed  ## the same, and the slower proofs: pictures, worked solutions, grading a class
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/slow
+	$(BIN)/python -m pytest tests/classroom
 
 lint: .venv/installed  ## check style and formatting of modules and notebooks
 	$(BIN)/ruff check .

@@ -1,4 +1,7 @@
-"""Every lesson with its worked solutions in place of the stubs: each check passes, and nothing else changes."""
+"""Every lesson with its worked solutions in place of the stubs: each check passes, and nothing else changes.
+
+``make test-all`` runs this on one thread, where all notebooks must store the same texts and the same pictures.
+"""
 
 import copy
 import re
@@ -62,6 +65,11 @@ def test_a_wrong_answer_shows_a_short_message_and_no_page_of_traceback():
     assert len(shown.splitlines()) <= 6
     assert "File" not in shown
     assert "in line 2" in shown or "reshaped" in shown
+
+
+@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("assignments/source/*/*.ipynb")), ids=lambda path: path.stem)
+def test_the_source_of_an_assignment_stores_the_same_again(path):
+    assert execute.differences(*execute.execute(path)) == []
 
 
 @pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("assignments/release/*/*.ipynb")), ids=lambda path: path.stem)

@@ -3,7 +3,6 @@
 Whoever marks is logged in where marks are changed, and nbgrader puts a student's text into the page as it is.
 """
 
-import contextlib
 import html
 import re
 from collections.abc import Mapping
@@ -33,8 +32,11 @@ def markdown2html(context: Mapping, source: str) -> str:
     """Render a cell's text without scripts, forms, foreign pictures, and names that the page itself uses."""
     attachments = context.get("cell", {}).get("attachments", {})
     renderer = IPythonRenderer(escape=False, attachments=attachments, exclude_anchor_links=True)
-    page = f"<pre>{html.escape(source)}</pre>"
-    if len(source) <= LENGTH:
-        with contextlib.suppress(Exception):  # a picture that is missing, brackets a thousand deep
-            page = MarkdownWithMath(renderer=renderer).render(source)
+    as_it_is = f"<pre>{html.escape(source)}</pre>"
+    if len(source) > LENGTH:
+        return as_it_is
+    try:
+        page = MarkdownWithMath(renderer=renderer).render(source)
+    except Exception:  # a picture that is missing, brackets a thousand deep
+        return as_it_is
     return bleach.clean(page, tags=TAGS, attributes=_is_allowed, protocols={"http", "https", "mailto", "data"})
