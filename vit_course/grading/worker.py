@@ -13,6 +13,7 @@ import resource
 import site
 import socket
 from contextlib import redirect_stderr, redirect_stdout
+from os import _exit, getpid
 from pathlib import Path
 
 from IPython.core.displayhook import DisplayHook
@@ -40,7 +41,7 @@ def serve(connection: int, protections: list[str], memory_bytes: int, output_byt
         memory_bytes: how much more than now this process may use.
         output_bytes: what is kept of one cell's outputs.
     """
-    channel = socket.socket(fileno=connection)
+    own, channel = getpid(), socket.socket(fileno=connection)
     site.sethelper()  # help(), which Python without its site module does not have
     shell = Shell.instance(config=Config(SETTINGS))
     limit_memory(memory_bytes)
@@ -56,6 +57,8 @@ def serve(connection: int, protections: list[str], memory_bytes: int, output_byt
         else:
             reply = {"answer": answers.perform(shell.user_ns, message["request"])}
         restore(BUILTINS)
+        if getpid() != own:  # a copy that the student's code has made of this process has no more to do
+            _exit(0)
         send_reply(channel, message["id"], reply)
 
 
