@@ -64,7 +64,20 @@ def shown(result, index):
     )
 
 
-OWN_UIDS = range(61000, 61010)  # of these tests
+def own_uids():
+    """Return user ids that no other run of these tests has now, and what claims them."""
+    for first in range(60930, 61180, 10):
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0vit_course.tests.{first}")
+        except OSError:
+            claim.close()
+            continue
+        return range(first, first + 10), claim
+    pytest.fail("too many runs of these tests at a time")
+
+
+OWN_UIDS, CLAIM = own_uids()
 
 
 def processes_of_submissions():
@@ -383,6 +396,20 @@ def test_what_stays_running_is_killed():
     assert marks(graded(PATCHIFY, background, UNPATCHIFY)) == [True, True]  # the fixture looks for what is left
 
 
+def test_what_a_cell_leaves_running_costs_no_later_cell():
+    late = """
+        import os, time
+        for _ in range(5):
+            if not os.fork():
+                time.sleep(1)
+                x = b"x" * 2**28
+                time.sleep(60)
+    """
+    result = graded(PATCHIFY, late, "import time\ntime.sleep(3)", UNPATCHIFY)
+    assert marks(result) == [True, True]
+    assert result.notes == []
+
+
 def test_a_copy_of_the_process_does_not_answer():
     forks = "import os\nos.fork()"
     result = graded(PATCHIFY, forks, UNPATCHIFY, forks)
@@ -488,6 +515,30 @@ def test_gradebook_and_other_submissions_cannot_be_read(tmp_path):
     assert refused == ["PermissionError"] * 3, "without Landlock: see supervisor.py"
 
 
+def test_a_grader_that_is_killed_leaves_nothing():
+    script = f"""
+        import sys
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from vit_course.grading import process, sandbox
+        process.UIDS = {OWN_UIDS!r}
+        sandbox.grade([(0, "open('there', 'w')"), (1, "while True: pass")], [], [])
+    """
+    folder = Path(tempfile.gettempdir())
+    grader = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], env=os.environ | {"TMPDIR": str(folder)})
+    assert soon(lambda: list(folder.glob("submission-*/home/there")))
+    grader.kill()
+    grader.wait()
+    assert soon(lambda: not os.listdir(folder))
+
+
+def soon(condition):
+    """Wait at most half a minute until a condition holds."""
+    deadline = time.monotonic() + 30
+    while not (holds := condition()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return holds
+
+
 def test_a_hidden_test_at_fault_is_the_teachers_matter():
     for code in ("hidden.same_values(f, rearrange, lambda: (3,))", "hidden.same_values(f, abs, lambda: 1 / 0)"):
         test = HiddenTest("faulty", f"from vit_course.grading import hidden\n{code}")
@@ -519,9 +570,9 @@ def test_it_works_where_the_grader_is_not_root():
         result = graded(PATCHIFY, "import os; os.kill(os.getppid(), 9)", "while True: os.fork()", UNPATCHIFY)
         print(marks(result), result.notes, result.outputs[2][-1], os.geteuid(), sandbox.protections())
     """
-    other_user = ["setpriv", "--reuid=60990", "--regid=60990", "--clear-groups"]
+    other_user = ["setpriv", "--reuid=61182", "--regid=61182", "--clear-groups"]
     with tempfile.TemporaryDirectory() as home:
-        os.chown(home, 60990, 60990)
+        os.chown(home, 61182, 61182)
         run = subprocess.run(
             [*other_user, python_for_everybody(), "-B", "-c", textwrap.dedent(script)],
             capture_output=True,

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vit_course.grading import frames, package
+from vit_course.grading.supervisor import remove
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
 UIDS = range(60800, 60928)  # one for each submission that runs at a time; Debian and systemd leave these free
@@ -66,7 +67,7 @@ class Process:
         if fonts := font_cache():
             shutil.copy(fonts, self.home)
         self.connection, theirs = socket.socketpair()
-        self.count, self.closed = 0, False
+        self.count, self.closed, self.heard = 0, False, b""
         # a link is followed: the interpreter itself is started, without the virtual environment's site module
         self.supervisor = subprocess.Popen(
             [sys.executable, "-I", "-S", str(SUPERVISOR)],
@@ -76,11 +77,13 @@ class Process:
             pass_fds=[theirs.fileno()],
             env=environment(self.home),
             cwd="/",
+            bufsize=0,
         )
         settings = dict(
             connection=theirs.fileno(),
             uid=uid,
             home=str(self.home),
+            folder=str(folder),
             path=[str(folder / "package"), *library_folders()],
             readable=[str(Path(sys.base_prefix) / name) for name in ("lib", "lib64")],
             cpu_seconds=int(limits.total_seconds) + 30,
@@ -123,6 +126,12 @@ class Process:
             raise Stopped("the process sent what was not asked for")
         return reply
 
+    def tidy(self) -> None:
+        """End what the last cell, or the last test, has left running beside the worker."""
+        with suppress(BrokenPipeError):
+            self.supervisor.stdin.write(b"\n")
+        self.heard = self.supervisor.stdout.readline()  # "tidy", or the report of one that has just ended
+
     def cause_of_death(self) -> str:
         """Say how the worker ended, as far as its supervisor knows."""
         try:
@@ -153,7 +162,7 @@ class Process:
         except subprocess.TimeoutExpired:
             self.supervisor.kill()
             report, said = self.supervisor.communicate()
-        self.report, self.said = report.decode(), said.decode(errors="replace")[:500]
+        self.report, self.said = (report or self.heard).decode(), said.decode(errors="replace")[:500]
         remove(self.home)
 
 
@@ -243,11 +252,3 @@ def environment(home: Path) -> dict[str, str]:
         LOKY_MAX_CPU_COUNT="1",
         CUDA_VISIBLE_DEVICES="",
     )
-
-
-def remove(folder: Path) -> None:
-    """Remove a folder, whatever a student has made of it: no depth and no missing right stops this."""
-    subprocess.run(["rm", "-rf", "--", str(folder)], stderr=subprocess.DEVNULL)
-    if folder.exists():
-        subprocess.run(["chmod", "-R", "u+rwX", "--", str(folder)], stderr=subprocess.DEVNULL)
-        subprocess.run(["rm", "-rf", "--", str(folder)], stderr=subprocess.DEVNULL)

@@ -135,6 +135,7 @@ class _Run:
                     continue
                 try:
                     shown = self.process.request({"cell": source}, self.limits.cell_seconds, self.deadline)
+                    self.process.tidy()
                     if index not in self.result.outputs:
                         self.result.outputs[index] = outputs_of(shown.get("outputs"), self.room)
                         self.room -= len(str(self.result.outputs[index]))
@@ -166,6 +167,7 @@ class _Run:
         """Run one hidden test."""
         if self.process is None and (self.test_restarts <= 0 or not self._restarted()):
             return Answer(False, "not tested: the submission was stopped too often, or for good")
+        self.process.tidy()
         try:
             exec(compile(test.code, f"<hidden test {test.grade_id}>", "exec"), self._namespace(test.code))
         except Stopped as stopped:

@@ -3,7 +3,8 @@
 ``sandbox.py`` runs this file as a script, with the standard library alone. It forks: the child gives up its rights and
 becomes the worker, in which the student's code runs; the parent waits. When the worker ends, uses too much, or the
 grader closes the pipe to this process's standard input (or dies), every process that came from the worker is killed,
-and one line of JSON on standard output says how it ended.
+and one line of JSON on standard output says how it ended. A line on standard input, which the grader sends after each
+cell, ends what that cell has left running beside the worker, so that no later cell has to pay for it.
 
 What a worker cannot do, and what that rests on:
 
@@ -26,6 +27,7 @@ import os
 import resource
 import select
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -46,7 +48,7 @@ LANDLOCK_EXECUTE, LANDLOCK_WRITE_FILE, LANDLOCK_READ_FILE, LANDLOCK_READ_DIR = 1
 
 def main() -> None:
     """Read the settings, start the worker, watch it, clear up, and say how it ended."""
-    settings = json.loads(sys.stdin.readline())
+    grader, settings = os.getppid(), json.loads(sys.stdin.readline())
     if LINUX:
         prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans of the worker become children of this process
     worker = os.fork()
@@ -55,6 +57,8 @@ def main() -> None:
     os.close(settings["connection"])
     status, reason = watch(worker, settings)
     clear(worker, settings["uid"])
+    if os.getppid() != grader:  # it was killed, and can no longer clear up itself
+        remove(settings["folder"])
     print(json.dumps(dict(status=status, reason=reason)), flush=True)
 
 
@@ -204,11 +208,15 @@ def syscall(number: int, *arguments: object) -> int:
 def watch(worker: int, settings: dict) -> tuple[int | None, str]:
     """Wait until the worker ends, uses too much, or is no longer wanted; return its status and why it must end."""
     while True:
-        if select.select([sys.stdin], [], [], LOOK_EVERY)[0]:
-            return None, ""
+        asked = select.select([0], [], [], LOOK_EVERY)[0] and (os.read(0, 64) or b"end")
         ended, status = os.waitpid(worker, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status), ""
+        if asked == b"end":
+            return None, ""
+        if asked:
+            end_all_but(worker)
+            print("tidy", flush=True)
         reap(worker)
         if not LINUX:
             continue
@@ -279,6 +287,20 @@ def disk_is_full(home: str, limit: int, most_files: int = 5000) -> bool:
 # --- clearing up -----------------------------------------------------------------------------------------------------
 
 
+def end_all_but(worker: int) -> None:
+    """Kill what came from the worker, but not the worker."""
+    deadline = time.monotonic() + 10
+    while LINUX and time.monotonic() < deadline:
+        rest = [int(status["Pid"]) for status in descendants() if "Z" not in status["State"]]
+        rest = [process for process in rest if process != worker]
+        if not rest:
+            return
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # who is stopped forks no more
+            for process in rest:
+                kill(process, number)
+        reap(worker)
+
+
 def clear(worker: int, uid: int | None) -> None:
     """Kill the worker and all that came from it, and wait until nothing is left."""
     deadline = time.monotonic() + 10
@@ -319,6 +341,14 @@ def kill(process: int, number: int) -> None:
         os.kill(process, number)
     except (ProcessLookupError, PermissionError):
         return
+
+
+def remove(folder: str | Path) -> None:
+    """Remove a folder, whatever a student has made of it: no depth and no missing right stops this."""
+    subprocess.run(["rm", "-rf", "--", str(folder)], stderr=subprocess.DEVNULL)
+    if os.path.exists(folder):
+        subprocess.run(["chmod", "-R", "u+rwX", "--", str(folder)], stderr=subprocess.DEVNULL)
+        subprocess.run(["rm", "-rf", "--", str(folder)], stderr=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":
