@@ -1,0 +1,37 @@
+"""What the benchmarks ran on: what ``vit_course.machine`` says of it, and the measured peak of its matrix product."""
+
+import os
+import time
+
+import torch
+
+from vit_course import machine
+
+
+def matmul_peak(*, sides: tuple[int, ...] = (1024, 2048), repeats: int = 5) -> float:
+    """Return the highest rate of ``torch.mm`` on square float32 matrices, in floating-point operations a second.
+
+    Args:
+        sides: rows of the matrices; the best of them counts.
+        repeats: products timed for each side, after one that is not; the fastest counts.
+    """
+    best = 0.0
+    for side in sides:
+        a, b = torch.randn(2, side, side)
+        out = torch.mm(a, b)
+        for _ in range(repeats):
+            start = time.perf_counter()
+            torch.mm(a, b, out=out)
+            best = max(best, 2 * side**3 / (time.perf_counter() - start))
+    return best
+
+
+def describe() -> dict:
+    """Return what a log says of the machine.
+
+    Returns:
+        Date, versions, processor, cores and threads; ``matmul_flops``, the measured peak; ``load``, how many processes
+        wanted a core, on average over the minute before, where the system says it.
+    """
+    load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+    return machine.describe() | dict(matmul_flops=matmul_peak(), load=load)

@@ -1,0 +1,82 @@
+"""How much memory a model's steps need at most, measured in a process of its own. Linux only.
+
+    python benchmarks/memory.py px28 timm
+
+prints one line of JSON: bytes for inference and for training. That is the highest resident memory during two steps,
+less that of the same process before the model was built, so it counts weights, gradients, the optimizer's moments and
+what forward keeps for backward. A tiny model runs first: it loads the libraries' code, which is not counted.
+"""
+
+import argparse
+import gc
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def is_measurable() -> bool:
+    """Whether this system tells a process its highest resident memory, and lets it start anew."""
+    return STATUS.is_file() and RESET.is_file()
+
+
+def resident(field: str) -> int:
+    """Return resident memory in bytes: ``"VmRSS"`` now, ``"VmHWM"`` the highest since it was reset."""
+    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(f"{field}:"))
+    return int(line.split()[1]) * 1024
+
+
+def highest(function: Callable[[], None]) -> int:
+    """Return the highest resident memory in bytes while ``function`` runs."""
+    RESET.write_text("5")  # man 5 proc: forget the highest value so far
+    function()
+    return resident("VmHWM")
+
+
+def measure(case: str, name: str) -> dict[str, int]:
+    """Return the bytes that two steps of inference and two of training need, in this process."""
+    import cases
+    import peers
+
+    def two_steps(model, case, mode) -> None:
+        step = cases.make_step(model, case, mode)
+        step()
+        step()
+
+    peers.find()
+    tiny = peers.build(name, **cases.TINY.sizes)
+    for mode in cases.MODES:
+        two_steps(tiny, cases.TINY, mode)
+    del tiny
+    gc.collect()
+    before = resident("VmRSS")
+    model = peers.build(name, **cases.CASES[case].sizes)
+    # inference first, since training leaves gradients
+    return {
+        mode: highest(lambda mode=mode: two_steps(model, cases.CASES[case], mode)) - before
+        for mode in ("inference", "training")
+    }
+
+
+def in_fresh_process(case: str, name: str, threads: int) -> dict[str, int]:
+    """Return what :func:`measure` returns in a process of its own with this number of threads.
+
+    glibc is told to hand a tensor's memory back as soon as it is freed. What it would keep for later differs from run
+    to run by a tenth of the whole.
+    """
+    command = [sys.executable, __file__, case, name]
+    environment = os.environ | dict(OMP_NUM_THREADS=str(threads), MALLOC_MMAP_THRESHOLD_=str(2**16))
+    out = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(out.stdout.splitlines()[-1])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Measure the memory that the steps of one model need.")
+    parser.add_argument("case")
+    parser.add_argument("name")
+    arguments = parser.parse_args()
+    print(json.dumps(measure(arguments.case, arguments.name)))

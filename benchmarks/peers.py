@@ -1,0 +1,180 @@
+"""Published Vision Transformers: import those that are there, and build them at our sizes.
+
+versions, missing = peers.find()
+model = peers.build("timm", image_size=28, patch_size=4, ...)  # images (b, c, h, w) -> logits (b, k)
+"""
+
+import importlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+
+import torch
+from torch import nn
+
+from vit_course import VisionTransformer
+
+OURS = "vit_course"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A library: what pip calls it, what to import, how to build its model, and how its parameters differ."""
+
+    distribution: str
+    modules: tuple[str, ...]
+    build: Callable[..., nn.Module]
+    difference: str = ""
+
+
+class Logits(nn.Module):
+    """Return the logits alone of a model that returns them among other things."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Classify images: ``(b, c, h, w) -> (b, k)``."""
+        return self.model(images).logits
+
+
+def _timm(*, image_size, patch_size, num_layers, num_heads, hidden_dim, mlp_dim, num_classes, in_channels):
+    from timm.models.vision_transformer import VisionTransformer
+
+    return VisionTransformer(
+        img_size=image_size,
+        patch_size=patch_size,
+        depth=num_layers,
+        num_heads=num_heads,
+        embed_dim=hidden_dim,
+        mlp_ratio=mlp_dim / hidden_dim,
+        num_classes=num_classes,
+        in_chans=in_channels,
+    )
+
+
+def _torchvision(*, hidden_dim, patch_size, in_channels, **sizes):
+    from torchvision.models import VisionTransformer
+
+    model = VisionTransformer(hidden_dim=hidden_dim, patch_size=patch_size, **sizes)
+    if in_channels != 3:  # it has no argument for that
+        model.conv_proj = nn.Conv2d(in_channels, hidden_dim, kernel_size=patch_size, stride=patch_size)
+    return model
+
+
+def _hugging_face(*, image_size, patch_size, num_layers, num_heads, hidden_dim, mlp_dim, num_classes, in_channels):
+    from transformers import ViTConfig, ViTForImageClassification
+
+    config = ViTConfig(
+        image_size=image_size,
+        patch_size=patch_size,
+        num_hidden_layers=num_layers,
+        num_attention_heads=num_heads,
+        hidden_size=hidden_dim,
+        intermediate_size=mlp_dim,
+        num_labels=num_classes,
+        num_channels=in_channels,
+        layer_norm_eps=1e-6,
+        attn_implementation="sdpa",
+    )
+    return Logits(ViTForImageClassification(config))
+
+
+def _vit_pytorch(*, image_size, patch_size, num_layers, num_heads, hidden_dim, mlp_dim, num_classes, in_channels):
+    from vit_pytorch import ViT
+
+    return ViT(
+        image_size=image_size,
+        patch_size=patch_size,
+        depth=num_layers,
+        heads=num_heads,
+        dim_head=hidden_dim // num_heads,
+        dim=hidden_dim,
+        mlp_dim=mlp_dim,
+        num_classes=num_classes,
+        channels=in_channels,
+    )
+
+
+PEERS = {
+    "timm": Peer("timm", ("timm.models.vision_transformer",), _timm),
+    "torchvision": Peer("torchvision", ("torchvision.models",), _torchvision),
+    "Hugging Face": Peer("transformers", ("transformers.models.vit.modeling_vit",), _hugging_face),
+    "vit-pytorch": Peer(
+        "vit-pytorch",
+        ("vit_pytorch",),
+        _vit_pytorch,
+        "a LayerNorm before and after the patch projection, no biases on queries, keys and values",
+    ),
+}
+
+
+@cache
+def declare_operators() -> torch.library.Library:
+    """Declare the two operators that torchvision expects from its compiled part. A ViT calls neither.
+
+    torchvision's wheel holds code that was compiled for one build of PyTorch. Beside another, such as the CPU-only
+    one, that code does not load, the operators are missing, and ``import torchvision`` ends in a ``RuntimeError``.
+    """
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for operator in ("nms", "qnms"):
+        library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    return library  # the cache keeps it: torch forgets the declarations of a library that is gone
+
+
+def import_torchvision() -> None:
+    """Import torchvision; where its compiled part is missing, without it. The others import it, so it comes first."""
+    try:
+        importlib.import_module("torchvision")
+    except RuntimeError as error:
+        if "torchvision::" not in str(error):
+            raise
+        declare_operators()
+        importlib.import_module("torchvision")
+
+
+def reason(error: Exception) -> str:
+    """Return an error's type and the first line of its message, for a log."""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
+def find() -> tuple[dict[str, str], dict[str, str]]:
+    """Import every peer that is there.
+
+    Returns:
+        ``(versions, missing)``: the version of each that was imported, and of the others the reason why not.
+    """
+    versions, missing = {}, {}
+    with suppress(Exception):  # the loop meets it again, and says whom it concerns
+        import_torchvision()
+    for name, peer in PEERS.items():
+        try:
+            for module in peer.modules:
+                importlib.import_module(module)
+            versions[name] = version(peer.distribution)
+        except Exception as error:  # a library that does not fit its surroundings raises whatever it meets
+            missing[name] = reason(error)
+    return versions, missing
+
+
+def build(name: str, **sizes) -> nn.Module:
+    """Build a library's Vision Transformer with fresh weights, without dropout.
+
+    Args:
+        name: a name in ``PEERS``, or ``OURS``.
+        **sizes: all sizes, as :class:`vit_course.VisionTransformer` takes them; ``image_size`` one number.
+
+    Returns:
+        A module that maps images ``(b, c, h, w)`` to logits ``(b, k)``.
+
+    Raises:
+        ValueError: no such name.
+    """
+    if name == OURS:
+        return VisionTransformer(**sizes)
+    if name not in PEERS:
+        raise ValueError(f"name must be one of {', '.join(map(repr, [OURS, *PEERS]))}; got {name!r}")
+    return PEERS[name].build(**sizes)

@@ -1,0 +1,276 @@
+"""Write README.md, the page of results, from the logs in ``results/``: no number on it is typed by hand.
+
+    python benchmarks/report.py
+
+Each script of this folder writes the log of its own name with :func:`save`; ``machine`` is what
+``machine.describe()`` returns. A log that is not there yet is named on the page.
+
+throughput.json        written by throughput.py
+    machine, rounds
+    versions           {library: version}, of those that ran
+    missing            {library: why it could not be imported}
+    models             [{case, name, parameters, difference, memory: {mode: bytes}}]
+    cases              [{case, mode, batch, flops, seconds: {name: [one a round]}, first_compiled_step, not_compiled}]
+
+profile_step.json      written by profile_step.py
+    machine
+    rows               [{case, mode, name, groups: {group of operators: seconds a step}}]
+
+time_to_accuracy.json  written by time_to_accuracy.py
+    machine
+    rows               [{recipe, source, parameters, seed, budget, accuracy}], one a recipe, seed and budget; ours first
+    reached            [{budget, seed, recipe, accuracy, seconds}]: within ``budget`` the best of the published recipes
+                       is ``recipe`` with ``accuracy``; ours, from ``seed``, gets there in ``seconds``, null if never
+    notes              [Markdown], one a paragraph
+
+``budget`` and ``seconds`` are seconds of training, ``accuracy`` the share of test images, 0 to 1, ``source`` a link.
+"""
+
+import json
+import re
+import statistics
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+PAGE = FOLDER / "README.md"
+THROUGHPUT = FOLDER / "results" / "throughput.json"
+PROFILE = FOLDER / "results" / "profile_step.json"
+TIME_TO_ACCURACY = FOLDER / "results" / "time_to_accuracy.json"
+WANTED_SPEED = 0.97  # of the fastest published model
+WANTED_TIME = 1 / 3  # of the published recipe's
+
+HEAD = """# Benchmarks
+
+Written by `report.py` from the logs in `results/`; `make benchmarks` measures anew. Do not edit this page.
+"""
+NOT_MEASURED = "Not measured yet: `python benchmarks/{}.py`."
+
+
+# The logs
+
+
+def save(log: dict, path: Path) -> None:
+    """Write a log as JSON, a list of numbers on one line."""
+    text = json.dumps(log, indent=1, ensure_ascii=False)
+    lists = re.compile(r"\[[-\d.,e\s]+\]")
+    path.write_text(lists.sub(lambda match: " ".join(match[0].split()), text) + "\n", encoding="utf-8")
+
+
+def load(path: Path) -> dict | None:
+    """Read a log; ``None`` where it is not stored yet."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+# Statistics
+
+
+def quartiles(values: list[float]) -> tuple[float, float, float]:
+    """Return lower quartile, median and upper quartile."""
+    if len(values) == 1:
+        return (values[0],) * 3
+    return tuple(statistics.quantiles(values, n=4, method="inclusive"))
+
+
+def fastest_published(entry: dict, published: dict[str, str]) -> str:
+    """Return which of the published models has the lowest median time in a case."""
+    return min(published, key=lambda name: statistics.median(entry["seconds"][name]))
+
+
+def speeds(entry: dict, name: str, reference: str) -> list[float]:
+    """Return how many times as fast as the reference a model is, round by round."""
+    seconds = entry["seconds"]
+    return [theirs / own for theirs, own in zip(seconds[reference], seconds[name], strict=True)]
+
+
+# Markdown
+
+
+def table(header: list[str], rows: list[list[str]], *, words: int = 1) -> str:
+    """Return a table; its first columns hold words, the others numbers, aligned to the right."""
+    rule = [" --- "] * words + [" ---: "] * (len(header) - words)
+    lines = [f"| {' | '.join(cells)} |" for cells in (header, *rows)]
+    return "\n".join([lines[0], f"|{'|'.join(rule)}|", *lines[1:]])
+
+
+def with_range(values: list[float], form: str) -> str:
+    """Return the median, and in brackets the quartiles."""
+    low, median, high = (format(value, form) for value in quartiles(values))
+    return f"{median} ({low}–{high})"
+
+
+def machine_line(machine: dict) -> str:
+    """Return what a log says of the machine, the versions and the date."""
+    load = f" Load average before: {machine['load']:.1f}." if machine["load"] is not None else ""
+    return (
+        f"{machine['date'][:10]}, {machine['processor']}, {machine['cores']} cores, {machine['threads']} threads, "
+        f"{machine['system']}, Python {machine['python']}, PyTorch {machine['torch']}. "
+        f"Measured peak of `torch.mm` in float32: {machine['matmul_flops'] / 1e9:.0f} GFLOP/s.{load}"
+    )
+
+
+# Sections
+
+
+def throughput_section(log: dict) -> str:
+    """Return the tables of speed and memory, and what they say about ours."""
+    ran = ", ".join(f"{name} {number}" for name, number in log["versions"].items()) or "none"
+    parts = [
+        machine_line(log["machine"]),
+        f"Published models that ran: {ran}.",
+        *(f"{name} did not run: {why}" for name, why in log["missing"].items()),
+        f"{log['rounds']} rounds; in each, every model does one step on the same images, in changing order, with the "
+        "same AdamW. Times and speeds are medians with quartiles in brackets. Speed is compared round by round with "
+        "the fastest published model; above 1 is faster. FLOPs are those of the matrix multiplications, by formula; "
+        "their share is that of the measured peak.",
+    ]
+    for entry in log["cases"]:
+        parts += [f"### {entry['case']}, batch of {entry['batch']}: {entry['mode']}", *_throughput_case(log, entry)]
+    for difference in dict.fromkeys(model["difference"] for model in log["models"] if model["difference"]):
+        names = dict.fromkeys(model["name"] for model in log["models"] if model["difference"] == difference)
+        parts.append(f"{' and '.join(names)}: other parameters than the rest: {difference}.")
+    parts.append(_memory_note(log))
+    return "\n\n".join(parts)
+
+
+def _throughput_case(log: dict, entry: dict) -> list[str]:
+    """Return the table of one case in one mode, and its finding."""
+    models = {model["name"]: model for model in log["models"] if model["case"] == entry["case"]}
+    reference = fastest_published(entry, log["versions"]) if log["versions"] else None
+    rows = []
+    for name, seconds in entry["seconds"].items():
+        model = models.get(name, {})
+        bytes_needed = model.get("memory", {}).get(entry["mode"])
+        median = statistics.median(seconds)
+        rows.append(
+            [
+                name,
+                f"{model['parameters']:,}" if model else "",
+                with_range([1e3 * value for value in seconds], ".1f"),
+                f"{entry['batch'] / median:.0f}",
+                with_range(speeds(entry, name, reference), ".2f") if reference else "–",
+                f"{entry['flops'] / median / log['machine']['matmul_flops']:.0%}",
+                f"{bytes_needed / 2**20:.0f}" if bytes_needed else "–",
+            ]
+        )
+    header = ["model", "parameters", "ms a step", "images/s", "speed", "share of peak", "memory, MiB"]
+    return [table(header, rows), *_findings(entry, reference)]
+
+
+def _findings(entry: dict, reference: str | None) -> list[str]:
+    """Return what a case says about ours, plain and compiled."""
+    ours, *others = (name for name in entry["seconds"] if name.startswith("vit_course"))
+    sentences = []
+    if reference:
+        speed = statistics.median(speeds(entry, ours, reference))
+        verdict = "as wanted" if speed >= WANTED_SPEED else "less than wanted"
+        sentences.append(
+            f"{ours} is {speed:.2f} times as fast as the fastest published model here, {reference}: {verdict} "
+            f"(at least {WANTED_SPEED})."
+        )
+    for compiled in others:
+        speed = with_range(speeds(entry, compiled, ours), ".2f")
+        sentences.append(
+            f"`torch.compile` makes {ours} {speed} times as fast, after a first step of "
+            f"{entry['first_compiled_step']:.0f} s."
+        )
+    if "not_compiled" in entry:
+        sentences.append(f"`torch.compile` did not run: {entry['not_compiled']}")
+    return [" ".join(sentences)] if sentences else []
+
+
+def _memory_note(log: dict) -> str:
+    if not any("memory" in model for model in log["models"]):
+        return "Memory was not measured: that needs Linux's `/proc`."
+    return (
+        "Memory is the highest resident memory of a fresh process during two steps, less that before the model was "
+        "built: weights, what forward keeps for backward, gradients and the optimizer's moments."
+    )
+
+
+def profile_section(log: dict) -> str:
+    """Return a table for each case: milliseconds a step by group of operators."""
+    parts = [machine_line(log["machine"])]
+    cases = dict.fromkeys((row["case"], row["mode"]) for row in log["rows"])
+    for case, mode in cases:
+        columns = {row["name"]: row["groups"] for row in log["rows"] if (row["case"], row["mode"]) == (case, mode)}
+        groups = [group for group in next(iter(columns.values())) if any(column[group] for column in columns.values())]
+        rows = [[group, *(_milliseconds(column, group) for column in columns.values())] for group in groups]
+        totals = ["together", *(f"{1e3 * sum(column.values()):.1f}" for column in columns.values())]
+        parts += [f"### {case}: {mode}, ms a step", table(["operators", *columns], [*rows, totals])]
+    return "\n\n".join(parts)
+
+
+def _milliseconds(column: dict[str, float], group: str) -> str:
+    return f"{1e3 * column[group]:.1f} ({column[group] / sum(column.values()):.0%})"
+
+
+def time_to_accuracy_section(log: dict) -> str:
+    """Return accuracy by recipe and budget, and the time that ours takes to the best of the others."""
+    rows = log["rows"]
+    budgets = sorted({row["budget"] for row in rows})
+    lines = []
+    for recipe in dict.fromkeys(row["recipe"] for row in rows):
+        runs = [row for row in rows if row["recipe"] == recipe]
+        source = f" ([source]({runs[0]['source']}))" if runs[0].get("source") else ""
+        cells = [[run["accuracy"] for run in runs if run["budget"] == budget] for budget in budgets]
+        seeds = len({run["seed"] for run in runs})
+        lines.append([recipe + source, f"{runs[0]['parameters']:,}", str(seeds), *map(_percent_and_range, cells)])
+    header = ["recipe", "parameters", "seeds", *(f"after {budget:g} s" for budget in budgets)]
+    parts = [
+        machine_line(log["machine"]),
+        "Test accuracy after so many seconds of training; over several seeds the median, and in brackets the lowest "
+        "and the highest.",
+        table(header, lines),
+        *_reached(log["reached"]),
+        *log["notes"],
+    ]
+    return "\n\n".join(parts)
+
+
+def _percent_and_range(values: list[float]) -> str:
+    if not values:
+        return "–"
+    median = f"{statistics.median(values):.1%}"
+    return median if len(values) == 1 else f"{median} ({min(values):.1%}–{max(values):.1%})"
+
+
+def _reached(rows: list[dict]) -> list[str]:
+    """Return a table: the best published accuracy for each budget, and how long ours takes to get there."""
+    lines = []
+    for budget in sorted({row["budget"] for row in rows}):
+        runs = [row for row in rows if row["budget"] == budget]
+        seconds = [float("inf") if row["seconds"] is None else row["seconds"] for row in runs]
+        share = statistics.median(seconds) / budget
+        verdict = "as wanted" if share <= WANTED_TIME else "more than wanted"
+        ours = " · ".join("never" if value == float("inf") else f"{value:.0f} s" for value in seconds)
+        recipe, accuracy = runs[0]["recipe"], f"{runs[0]['accuracy']:.1%}"
+        lines.append([recipe, verdict, f"{budget:g} s", accuracy, ours, f"{share:.0%}" if share < 99 else "–"])
+    header = [
+        "best published recipe",
+        f"at most {WANTED_TIME:.0%}",
+        "its time",
+        "its accuracy",
+        "ours, by seed",
+        "share",
+    ]
+    return [table(header, lines, words=2)] if lines else []
+
+
+SECTIONS = {
+    "The same step in several libraries": (THROUGHPUT, throughput_section),
+    "Where the time goes": (PROFILE, profile_section),
+    "Time to accuracy: Fashion-MNIST": (TIME_TO_ACCURACY, time_to_accuracy_section),
+}
+
+
+def page() -> str:
+    """Return the page of results."""
+    parts = [HEAD.rstrip("\n")]
+    for title, (path, section) in SECTIONS.items():
+        log = load(path)
+        parts += [f"## {title}", section(log) if log else NOT_MEASURED.format(path.stem)]
+    return "\n\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

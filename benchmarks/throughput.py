@@ -1,0 +1,111 @@
+"""Time a training step and inference of our model and of published ones, side by side in one run.
+
+    python benchmarks/throughput.py                     all of it, about eight minutes on two cores
+    python benchmarks/throughput.py --quick --out F     a tiny model, a few seconds: does it run?
+
+Everyone has the same sizes, images, optimizer and threads. In each round each model does one step, in an order that
+changes from round to round, so that whatever else slows the machine slows all of them; steps are then compared round
+by round. The log holds every time that was taken, and ``report.py`` computes from it what the page says.
+"""
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import cases
+import machine
+import memory
+import peers
+import report
+import torch
+
+COMPILED = f"{peers.OURS}, compiled"
+WARM_UP = 2  # steps of each model before any is timed
+
+
+def round_robin(steps: dict[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
+    """Run every step once a round and return its seconds, one a round.
+
+    The order moves on by one from round to round, and every second round runs it backwards, so that none always
+    comes first or always after the same one.
+    """
+    seconds = {name: [] for name in steps}
+    for turn in range(rounds):
+        order = list(steps)
+        order = order[turn % len(order) :] + order[: turn % len(order)]
+        for name in reversed(order) if turn % 2 else order:
+            start = time.perf_counter()
+            steps[name]()
+            seconds[name].append(round(time.perf_counter() - start, 6))
+    return seconds
+
+
+def compiled_step(case: cases.Case, mode: str) -> tuple[Callable[[], None], float]:
+    """Return a step of our model under ``torch.compile``, and the seconds that its first step took."""
+    torch._dynamo.reset()
+    step = cases.make_step(torch.compile(peers.build(peers.OURS, **case.sizes)), case, mode)
+    start = time.perf_counter()
+    step()
+    return step, time.perf_counter() - start
+
+
+def measure_case(case: cases.Case, mode: str, names: list[str], *, rounds: int, compiled: bool) -> dict:
+    """Time one case in one mode; return its entry of the log."""
+    steps = {name: cases.make_step(peers.build(name, **case.sizes), case, mode) for name in names}
+    entry = dict(case=case.title, mode=mode, batch=case.batch, flops=cases.flops(case, mode))
+    if compiled:
+        try:
+            steps[COMPILED], entry["first_compiled_step"] = compiled_step(case, mode)
+        except Exception as error:  # no compiler, most likely; inductor has many ways to say so
+            entry["not_compiled"] = peers.reason(error)
+    round_robin(steps, WARM_UP)
+    return entry | dict(seconds=round_robin(steps, rounds))
+
+
+def describe_model(case: cases.Case, name: str) -> dict:
+    """Return a model's entry of the log: its parameters, and how they differ from ours."""
+    parameters = sum(parameter.numel() for parameter in peers.build(name, **case.sizes).parameters())
+    difference = peers.PEERS[name].difference if name in peers.PEERS else ""
+    return dict(case=case.title, name=name, parameters=parameters, difference=difference)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Measure, write the log, print the section of the page."""
+    parser = argparse.ArgumentParser(description="Time our model against published ones.")
+    parser.add_argument("--rounds", type=int, default=16, help="steps of each model in each case (default: 16)")
+    parser.add_argument("--threads", type=int, help="threads of each step (default: PyTorch's choice)")
+    parser.add_argument("--quick", action="store_true", help="a tiny model, uncompiled, no memory: only to see it run")
+    parser.add_argument("--out", type=Path, help=f"the log (default: {report.THROUGHPUT}; none with --quick)")
+    options = parser.parse_args(argv)
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    chosen = {"tiny": cases.TINY} if options.quick else cases.CASES
+
+    versions, missing = peers.find()
+    names = [peers.OURS, *versions]
+    result = dict(machine=machine.describe(), rounds=options.rounds, versions=versions, missing=missing)
+    result |= dict(models=[], cases=[])
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as cache:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache  # compile anew: what an earlier run left would be a false gain
+        for key, case in chosen.items():
+            for name in names:
+                entry = describe_model(case, name)
+                if memory.is_measurable() and not options.quick:
+                    entry["memory"] = memory.in_fresh_process(key, name, torch.get_num_threads())
+                result["models"].append(entry)
+            for mode in cases.MODES:
+                entry = measure_case(case, mode, names, rounds=options.rounds, compiled=not options.quick)
+                result["cases"].append(entry)
+                peak = machine.matmul_peak()
+                result["machine"]["matmul_flops"] = max(peak, result["machine"]["matmul_flops"])
+    out = options.out or (None if options.quick else report.THROUGHPUT)
+    if out:
+        report.save(result, out)
+    print(report.throughput_section(result))
+
+
+if __name__ == "__main__":
+    main()

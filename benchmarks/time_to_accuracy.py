@@ -1,0 +1,247 @@
+"""Compare the accuracy that our preset and published recipes reach in the same seconds on the same cores.
+
+    python benchmarks/time_to_accuracy.py                       all of it, 27 minutes on two cores
+    python benchmarks/time_to_accuracy.py --quick --out F       seconds, on the digits: does it run?
+
+A published recipe runs once, with its own schedule, and is tested at each mark. Ours runs once for every budget, since
+its schedule has to end there. Every run is saved as it ends; started again, the command goes on with the next one.
+"""
+
+import argparse
+import dataclasses
+import os
+import statistics
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import machine
+import report
+import timed_runs
+import torch
+import torch.nn.functional as F
+from published_recipes import RECIPES
+
+from vit_course import data
+from vit_course.data import LabelledImages
+from vit_course.recipes import preset
+
+OURS = "vit_course"
+MARKS = (60.0, 120.0, 300.0)  # seconds
+SHORTER_BUDGETS = (15.0, 30.0)  # of ours, to see when it gets where the others end
+MARGIN = 0.97  # of our speed so far, so that a run of ours ends within its budget
+
+
+def plan(marks: Sequence[float], recipes: Sequence[str], shorter: Sequence[float] = ()) -> list[tuple[str, float]]:
+    """Return the runs ``(recipe, seconds)`` in their order: ours spread between the published ones.
+
+    Args:
+        marks: seconds; a published recipe runs until the last one, ours once for each.
+        recipes: names in ``RECIPES``, and ``"vit_course"``.
+        shorter: further budgets of ours.
+    """
+    published = [(name, max(marks)) for name in recipes if name != OURS]
+    ours = [(OURS, seconds) for seconds in sorted({*marks, *shorter})] if OURS in recipes else []
+    runs = []
+    for place in range(len(published) + 1):
+        runs += ours[place :: len(published) + 1] + published[place : place + 1]
+    return runs
+
+
+def summary(runs: Sequence[dict]) -> dict:
+    """Return what the report shows, from the runs so far.
+
+    Returns:
+        ``rows``: a recipe's accuracy at a mark, ours first; ``reached``: for each mark the best published accuracy, and
+        the seconds of our shortest run that has it; ``notes``: sentences about the recipes and the runs.
+    """
+    tests = [test | run for run in sorted(runs, key=lambda run: run["recipe"] != OURS) for test in run["tests"]]
+    rows = [
+        dict(
+            recipe=_title(test["recipe"]),
+            source=RECIPES[test["recipe"]].source if test["recipe"] in RECIPES else "",
+            parameters=test["parameters"],
+            seed=timed_runs.SEED,
+            budget=test["mark"],
+            seconds=test["seconds"],
+            accuracy=test["accuracy"],
+        )
+        for test in tests
+    ]
+    ours = [test for test in tests if test["recipe"] == OURS]
+    theirs = [test for test in tests if test["recipe"] != OURS]
+    reached = []
+    for mark in sorted({test["mark"] for test in theirs}) if ours else ():
+        best = max((test for test in theirs if test["mark"] == mark), key=lambda test: test["accuracy"])
+        seconds = min((test["seconds"] for test in ours if test["accuracy"] >= best["accuracy"]), default=None)
+        about = dict(budget=mark, seed=timed_runs.SEED, recipe=_title(best["recipe"]))
+        reached.append(about | dict(accuracy=best["accuracy"], seconds=seconds))
+    return dict(rows=rows, reached=reached, notes=[*_notes(), *_disturbance(runs)])
+
+
+def _title(recipe: str) -> str:
+    return f"{OURS}, preset {timed_runs.PRESET}" if recipe == OURS else RECIPES[recipe].title
+
+
+def _notes() -> list[str]:
+    """Return what was compared, in Markdown."""
+    return [
+        "One run each. Ours has a run of its own for each time, because its schedule ends there; a published recipe "
+        "runs once, by its own schedule. The clock stands still while a model is validated, tested or saved. All train "
+        "on the same images, which lie in memory.",
+        "The published recipes were written anew from their pages, true to them in model, first weights, dropout, "
+        "optimizer, rate, batch and augmentation. Nothing of theirs is slower than it has to be: written-out attention "
+        "where that is faster, fused optimizer, one channel, augmentation and resizing of whole batches. They were "
+        "meant for more time or another machine than here, and go further there.",
+        *(
+            f"{recipe.title}, published for {recipe.published_for}: {recipe.settings}. Changed: {recipe.adapted}."
+            for recipe in RECIPES.values()
+        ),
+    ]
+
+
+def _disturbance(runs: Sequence[dict]) -> list[str]:
+    """Return a sentence on what else kept the machine busy."""
+    if not runs:
+        return []
+    loads = [load for run in runs for load in run["load"] if load is not None]
+    run = min(runs, key=_evenness)
+    load = f"The load average was {min(loads):g} to {max(loads):g} before and after runs. " if loads else ""
+    sentences = [
+        f"{load}The least even run, {_title(run['recipe'])} for {run['budget']:g} s, had in its slowest part, of "
+        f"{timed_runs.SLICE:g} s or the rest, {_evenness(run):.0%} of its median speed."
+    ]
+    over = [test for run in runs if run["recipe"] == OURS for test in run["tests"] if test["seconds"] > test["mark"]]
+    sentences += [f"Our run of {test['mark']:g} s took {test['seconds']:.1f} s." for test in over]
+    return [" ".join(sentences)]
+
+
+def _evenness(run: dict) -> float:
+    speeds = [part["images_per_second"] for part in run["slices"]]
+    return min(speeds) / statistics.median(speeds)
+
+
+def started(path: Path, settings: dict) -> dict:
+    """Return the log as far as it goes, or a new one.
+
+    Raises:
+        ValueError: the file's runs were made on another machine or with other settings.
+    """
+    log, here = report.load(path), machine.describe()
+    if log is None:
+        return dict(machine=here, settings=settings, runs=[])
+    fixed = ("processor", "cores", "torch", "threads")
+    then, now = (about | more for about, more in ((log["machine"], log["settings"]), (here, settings)))
+    for name in (*fixed, *settings):
+        if (old := then.get(name)) != (new := now[name]):
+            raise ValueError(
+                f"out must hold runs of the same machine and settings, or nothing; in {path}, {name} was {old!r} and "
+                f"is now {new!r}: delete the file, or name another --out"
+            )
+    return log
+
+
+def save(log: dict, path: Path) -> None:
+    """Put the log in place, in one move."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.partial")
+    report.save(log, partial)
+    os.replace(partial, path)
+
+
+def benchmark(
+    path: Path,
+    dataset: str,
+    runs: Sequence[tuple[str, float]],
+    *,
+    marks: Sequence[float],
+    slice_seconds: float = timed_runs.SLICE,
+) -> dict:
+    """Make the runs that the file does not hold yet, save each as it ends, and return the log.
+
+    Args:
+        path: the log.
+        dataset: a name that ``load_dataset`` knows.
+        runs: see :func:`plan`.
+        marks: seconds at which the published recipes are tested.
+        slice_seconds: see :func:`timed_runs.train_published`.
+
+    Raises:
+        ValueError: the log is of another machine or other settings.
+    """
+    threads, ours = torch.get_num_threads(), preset(dataset, timed_runs.PRESET)
+    log = started(path, dict(dataset=dataset, marks=list(marks), ours=dataclasses.asdict(ours)))
+    done = [(run["recipe"], run["budget"]) for run in log["runs"]]
+    left = [run for run in runs if run not in done]
+    minutes = sum(seconds for _, seconds in left) / 60
+    print(f"{len(left)} runs, {minutes:.1f} minutes of training; testing takes up to 3 minutes more:")
+    print("  " + ", ".join(f"{recipe} {seconds / 60:.2g} min" for recipe, seconds in left), flush=True)
+    sets = published_sets(dataset, ours.valid_fraction) if left else ()
+    speed = None  # of ours, in epochs a second
+    for recipe, seconds in left:
+        run = dict(recipe=recipe, budget=seconds, date=datetime.now(UTC).isoformat(timespec="seconds"))
+        before = _load()
+        if recipe == OURS:
+            speed = speed or timed_runs.our_epochs_a_second(dataset, threads=threads, seconds=min(3.0, *marks))
+            epochs = round(MARGIN * seconds * speed, 3)
+            about = dict(budget=seconds, epochs=epochs, threads=threads, slice_seconds=slice_seconds)
+            run |= timed_runs.train_ours(dataset, **about)
+            speed = epochs / run["tests"][0]["seconds"]  # of the last run: the next one's epochs come closer
+        else:
+            run |= timed_runs.train_published(RECIPES[recipe], *sets, marks=marks, slice_seconds=slice_seconds)
+        log["runs"].append(run | dict(load=[before, _load()]))
+        save(log | summary(log["runs"]), path)
+        for test in run["tests"]:
+            accuracy, images = f"{test['accuracy']:.2%}", f"{test['images']:,} images"
+            print(f"{recipe}: {accuracy} after {test['seconds']:.1f} s, {images}", flush=True)
+    return log | summary(log["runs"])
+
+
+def published_sets(dataset: str, valid_fraction: float) -> list[LabelledImages]:
+    """Return the images to train on, the same as ours, and those to test with, at 28 pixels."""
+    train_set, test_set = data.load_dataset(dataset)
+    return [_at_28_pixels(images) for images in (train_set.split(valid_fraction)[0], test_set)]
+
+
+def _at_28_pixels(images: LabelledImages) -> LabelledImages:
+    if images.images.shape[-1] == 28:
+        return images
+    about = dict(class_names=images.class_names, mean=images.mean, std=images.std)
+    return LabelledImages(F.interpolate(images.images, size=28), images.labels, **about)
+
+
+def _load() -> float | None:
+    """Return how many processes have wanted a core, on average over the last minute, where the system says it."""
+    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Measure, write the log, print the section of the page."""
+    parser = argparse.ArgumentParser(description="Compare accuracy after equal time: our preset, published recipes.")
+    parser.add_argument("--seconds", type=float, nargs="+", default=MARKS, help="marks (default: 60 120 300)")
+    everyone = [*RECIPES, OURS]
+    parser.add_argument("--recipes", nargs="+", choices=everyone, default=everyone, help="default: all")
+    parser.add_argument("--threads", type=int, help="threads of each run (default: PyTorch's choice)")
+    parser.add_argument("--quick", action="store_true", help="seconds, on the digits: only to see it run")
+    parser.add_argument("--out", type=Path, help=f"the log, continued (default: {report.TIME_TO_ACCURACY})")
+    options = parser.parse_args(argv)
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    with tempfile.TemporaryDirectory() as nowhere:
+        if options.quick:
+            path, dataset, marks, shorter, slice_seconds = Path(nowhere, "log.json"), "digits", [0.5, 1.0], [0.25], 0.5
+        else:
+            path, dataset, marks = report.TIME_TO_ACCURACY, "fashion_mnist", list(options.seconds)
+            shorter = [seconds for seconds in SHORTER_BUDGETS if seconds < max(marks)]
+            slice_seconds = timed_runs.SLICE
+        runs = plan(marks, options.recipes, shorter)
+        try:
+            log = benchmark(options.out or path, dataset, runs, marks=marks, slice_seconds=slice_seconds)
+        except (ValueError, FileNotFoundError) as error:
+            raise SystemExit(f"error: {error}") from error
+    print(report.time_to_accuracy_section(log))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""One training run by the clock: a published recipe tested at several marks, or our preset tested at its end.
+
+The clock stands still while a model is validated, tested or saved, so that only training is counted, for all alike.
+"""
+
+import dataclasses
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+from published_recipes import PublishedRecipe
+from torch import Tensor
+
+from vit_course import training
+from vit_course.data import LabelledImages
+from vit_course.recipes import preset
+from vit_course.runs import RunFolder
+from vit_course.train import Config, Trainer
+
+PRESET = "quick"
+SEED = 0
+SLICE = 30.0  # seconds: speed and loss are noted so often, so that a disturbance shows
+
+Now = Callable[[], float]
+
+
+class Clock:
+    """The seconds since it was made, without those spent in ``with clock.stopped():``."""
+
+    def __init__(self, now: Now) -> None:
+        self.now, self.started, self.left_out = now, now(), 0.0
+
+    def seconds(self) -> float:
+        """Return the seconds counted so far."""
+        return self.now() - self.started - self.left_out
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Leave out what happens inside."""
+        began = self.now()
+        try:
+            yield
+        finally:
+            self.left_out += self.now() - began
+
+
+class Pace:
+    """How far a run has come, by its clock; slice by slice the images a second and the mean training loss."""
+
+    def __init__(self, clock: Clock, slice_seconds: float) -> None:
+        self.clock, self.slice_seconds = clock, slice_seconds
+        self.images, self.seconds = 0, 0.0
+        self.slices: list[dict] = []
+        self._begin_slice()
+
+    def _begin_slice(self) -> None:
+        self.first_image, self.first_second, self.losses = self.images, self.seconds, []
+
+    def add(self, images: int, loss: float) -> None:
+        """Count a training step that has just ended."""
+        self.images += images
+        self.losses.append(loss)
+        self.seconds = self.clock.seconds()
+        if self.seconds - self.first_second >= self.slice_seconds:
+            self.end_slice()
+
+    def end_slice(self) -> None:
+        """Note the running slice, if it has a step, and begin the next one."""
+        if self.losses:
+            speed = (self.images - self.first_image) / (self.seconds - self.first_second)
+            loss = statistics.fmean(self.losses)
+            figures = dict(seconds=round(self.seconds, 2), images_per_second=round(speed, 1))
+            self.slices.append(figures | dict(loss=round(loss, 4) if math.isfinite(loss) else None))
+        self._begin_slice()
+
+    def tested(self, mark: float, accuracy: float) -> dict:
+        """Return the entry of a test that follows the last step."""
+        return dict(mark=mark, seconds=round(self.seconds, 2), images=self.images, accuracy=round(accuracy, 4))
+
+
+def train_published(
+    recipe: PublishedRecipe,
+    train_set: LabelledImages,
+    test_set: LabelledImages,
+    *,
+    marks: Sequence[float],
+    slice_seconds: float = SLICE,
+    now: Now = time.perf_counter,
+) -> dict:
+    """Train by a published recipe until the last mark.
+
+    Args:
+        recipe: what to train, and how.
+        train_set, test_set: images in [0, 1]; the recipe says whether they are normalised.
+        marks: seconds of training; the test set is looked at after the step that reaches one.
+        slice_seconds: length of a slice.
+        now: where the clock reads its seconds.
+
+    Returns:
+        ``parameters``, ``slices`` and ``tests``, one a mark.
+    """
+    torch.manual_seed(SEED)
+    generator = torch.Generator().manual_seed(SEED)
+    if recipe.normalized:
+        train_set, test_set = train_set.normalized(), test_set.normalized()
+    model = recipe.model().train()
+    optimizer = recipe.optimizer(model.parameters())
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, recipe.tenths, gamma=0.1)
+    left, tests = sorted(marks), []
+    clock = Clock(now)
+    pace = Pace(clock, slice_seconds)
+    while left:
+        for batch in torch.randperm(len(train_set), generator=generator).split(recipe.batch_size):
+            images, labels = train_set[batch]
+            images = images if recipe.augment is None else recipe.augment(images, generator)
+            loss = F.cross_entropy(model(images), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            pace.add(len(batch), loss.item())
+            if pace.seconds >= left[0]:
+                with clock.stopped():
+                    accuracy = training.evaluate(model, test_set)[1]
+                while left and pace.seconds >= left[0]:
+                    tests.append(pace.tested(left.pop(0), accuracy))
+                if not left:
+                    break
+        schedule.step()
+    pace.end_slice()
+    return dict(parameters=sum(weight.numel() for weight in model.parameters()), slices=pace.slices, tests=tests)
+
+
+class TimedTrainer(Trainer):
+    """The training command's own trainer, with a clock; it validates at its end only, and writes no checkpoint."""
+
+    def start_clock(self, slice_seconds: float, now: Now) -> None:
+        """Count from here."""
+        self.clock = Clock(now)
+        self.pace = Pace(self.clock, slice_seconds)
+
+    def step(self, batch: Tensor) -> float:
+        """Train on one batch."""
+        loss = super().step(batch)
+        self.pace.add(len(batch), loss)
+        return loss
+
+    def validate(self, *arguments: float) -> None:
+        """Look at the validation images after the last step."""
+        if self.progress.step == self.total_steps:
+            super().validate(*arguments)
+
+    def save(self) -> None:
+        """Do nothing: the folder is thrown away, and the published recipes write no checkpoint either."""
+
+
+@contextmanager
+def our_trainer(dataset: str, *, epochs: float, threads: int) -> Iterator[TimedTrainer]:
+    """Set up a run of our preset, in a folder that is thrown away."""
+    about = dict(dataset=dataset, preset=PRESET, seed=SEED, device="cpu", precision="float32", compile=False)
+    config = Config(**about, threads=threads, recipe=preset(dataset, PRESET, epochs=epochs))
+    with tempfile.TemporaryDirectory() as path, RunFolder(path) as folder:
+        folder.start(dataclasses.asdict(config))
+        yield TimedTrainer(config, folder)
+
+
+def our_epochs_a_second(dataset: str, *, threads: int, seconds: float = 3.0) -> float:
+    """Measure our preset's speed for so many seconds."""
+    with our_trainer(dataset, epochs=1.0, threads=threads) as trainer:
+        batch = torch.arange(trainer.recipe.batch_size)
+        trainer.start_clock(math.inf, time.perf_counter)
+        trainer.step(batch)  # the first one is slower
+        trainer.start_clock(math.inf, time.perf_counter)
+        while trainer.pace.seconds < seconds:
+            trainer.step(batch)
+        return trainer.pace.images / trainer.pace.seconds / (trainer.steps_per_epoch * len(batch))
+
+
+def train_ours(
+    dataset: str,
+    *,
+    budget: float,
+    epochs: float,
+    threads: int,
+    slice_seconds: float = SLICE,
+    now: Now = time.perf_counter,
+) -> dict:
+    """Train our preset for so many epochs, at whose end its schedule ends as well, and test it there.
+
+    Returns:
+        ``epochs``, ``parameters``, ``slices`` and ``tests``: one, with the budget as its mark.
+    """
+    with our_trainer(dataset, epochs=epochs, threads=threads) as trainer:
+        trainer.start_clock(slice_seconds, now)
+        result = trainer.train()
+    pace = trainer.pace
+    pace.end_slice()
+    tests = [pace.tested(budget, result["test_accuracy"])]
+    return dict(epochs=epochs, parameters=result["parameters"], slices=pace.slices, tests=tests)

@@ -1,0 +1,423 @@
+"""The published recipes are those of their pages, and time to accuracy is counted and summed up right."""
+
+import dataclasses
+import json
+import math
+
+import machine
+import pytest
+import time_to_accuracy
+import timed_runs
+import torch
+import torch.nn.functional as F
+from published_recipes import RECIPES, Block, flip_and_resized_crop
+from support import assert_equal, parameters_of
+from torch import nn
+
+from vit_course import data, train, training
+from vit_course.data import LabelledImages
+from vit_course.runs import RunFolder
+
+OURS = time_to_accuracy.OURS
+
+# as the pages state them: pixels, patch, dim, layers, mlp, biases of attention (query to value, output), head
+SIZES = {
+    "uva": (28, 4, 256, 6, 512, (True, True), 2 * 256 + 256 * 10 + 10),
+    "d2l": (96, 16, 512, 2, 2048, (False, False), 2 * 512 + 512 * 10 + 10),
+    "vit_pytorch": (28, 7, 64, 6, 128, (False, True), 64 * 128 + 128 + 128 * 10 + 10),
+}
+
+
+@pytest.fixture(autouse=True)
+def no_measured_peak(monkeypatch):
+    """Measuring the machine's peak takes seconds, and is another test's."""
+    monkeypatch.setattr(machine, "matmul_peak", lambda: 1e9)
+
+
+class FakeTime:
+    """A clock that goes on only when told."""
+
+    def __init__(self):
+        self.seconds = 1000.0
+
+    def __call__(self):
+        return self.seconds
+
+    def passes(self, seconds, function):
+        """Return the function, made to take so long."""
+
+        def slow(*args, **options):
+            self.seconds += seconds
+            return function(*args, **options)
+
+        return slow
+
+
+def images(count=24, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    pixels, labels = torch.rand(count, 1, 28, 28, generator=generator), torch.arange(count) % 10
+    about = dict(class_names="0123456789", mean=torch.tensor([0.5]), std=torch.tensor([0.25]))
+    return LabelledImages(pixels, labels, **about)
+
+
+def small(**changes):
+    """A recipe with a model so small that it is instant."""
+    model = lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 10))  # noqa: E731
+    return dataclasses.replace(RECIPES["vit_pytorch"], **dict(model=model, batch_size=8) | changes)
+
+
+# The recipes
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_published_model_has_the_parameters_of_its_page(name):
+    pixels, patch, d, layers, mlp, biases, head = SIZES[name]
+    attention = 3 * d * d + 3 * d * biases[0] + d * d + d * biases[1]
+    block = attention + 2 * 2 * d + 2 * d * mlp + mlp + d
+    tokens = (pixels // patch) ** 2 + 1
+    expected = patch**2 * d + d + d + tokens * d + layers * block + head
+    assert sum(parameter.numel() for parameter in RECIPES[name].model().parameters()) == expected
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_published_model_computes_what_pytorchs_own_layers_compute(name):
+    pixels, patch, d, _, mlp, _, _ = SIZES[name]
+    model = RECIPES[name].model().eval()
+    vit = model[1] if name == "d2l" else model
+    with torch.no_grad():
+        vit.class_token.add_(torch.randn(d))  # d2l's is zero at first
+        batch = torch.rand(2, 1, 28, 28)
+        enlarged = F.interpolate(batch, size=pixels, mode="bilinear", align_corners=False)
+        kernel = vit.projection.weight.view(d, 1, patch, patch)
+        patches = F.conv2d(enlarged, kernel, vit.projection.bias, stride=patch).flatten(2).transpose(1, 2)
+        tokens = torch.cat([vit.class_token.expand(2, 1, d), patches], dim=1) + vit.positions
+        for block in vit.encoder[1:]:
+            tokens = torch_layer(block, d, mlp, scale=64**-0.5 if name == "vit_pytorch" else (d // 8) ** -0.5)(tokens)
+        first, *_, last = vit.head
+        read = F.gelu(first(tokens[:, 0])) if name == "vit_pytorch" else F.layer_norm(tokens[:, 0], (d,))
+        assert_equal(model(batch), last(read), atol=1e-4)
+
+
+def torch_layer(block, d, mlp, *, scale):
+    """The same block as PyTorch has it, whose scores are scaled by 1 / sqrt(head dim): queries make up for it."""
+    layer = nn.TransformerEncoderLayer(d, 8, mlp, activation="gelu", batch_first=True, norm_first=True).eval()
+    theirs, own = layer.self_attn, block.attention
+    factor = torch.ones(3 * d)
+    factor[:d] = scale * (d // 8) ** 0.5
+    bias = own.qkv.bias if own.qkv.bias is not None else torch.zeros(3 * d)
+    theirs.in_proj_weight.copy_(factor[:, None] * own.qkv.weight)
+    theirs.in_proj_bias.copy_(factor * bias)
+    theirs.out_proj.weight.copy_(own.out.weight)
+    theirs.out_proj.bias.copy_(own.out.bias if own.out.bias is not None else torch.zeros(d))
+    pairs = (layer.linear1, block.mlp[0]), (layer.linear2, block.mlp[3])
+    for target, source in (*pairs, (layer.norm1, block.ln_1), (layer.norm2, block.ln_2)):
+        target.load_state_dict(source.state_dict())
+    return layer
+
+
+def test_first_weights_are_those_of_the_pages():
+    models = {name: recipe.model() for name, recipe in RECIPES.items()}
+    models["d2l"] = models["d2l"][1]
+    uva, d2l, vit_pytorch = (model.encoder[1].attention for model in models.values())
+    for weight, bound in [
+        (uva.qkv.weight, math.sqrt(6 / (256 + 3 * 256))),  # nn.MultiheadAttention: Xavier of all three at once
+        (d2l.qkv.weight, 512**-0.5),  # nn.Linear
+        (vit_pytorch.qkv.weight, 64**-0.5),
+        (uva.out.weight, 256**-0.5),
+    ]:
+        assert 0.99 * bound < weight.abs().max() <= bound
+    for bias in (uva.qkv.bias, uva.out.bias):
+        assert_equal(bias, torch.zeros_like(bias), atol=0)
+    assert_equal(models["d2l"].class_token, torch.zeros(512), atol=0)
+    for drawn in (
+        models["uva"].class_token,
+        models["vit_pytorch"].class_token,
+        *(m.positions for m in models.values()),
+    ):
+        assert 0.75 < drawn.std() < 1.25
+
+
+@pytest.mark.parametrize(("name", "dropout"), [("uva", 0.2), ("d2l", 0.1), ("vit_pytorch", 0.0)])
+def test_dropout_stands_where_the_page_has_it(name, dropout):
+    model = RECIPES[name].model()
+    vit = model[1] if name == "d2l" else model
+    assert isinstance(vit.encoder[0], nn.Dropout)  # behind the positions
+    blocks = [module for module in model.modules() if isinstance(module, Block)]
+    places = [
+        vit.encoder[0],
+        *(place for block in blocks for place in (block.attention.dropout, block.mlp[2], block.mlp[4])),
+    ]
+    assert {place.p for place in places} == {dropout}
+    assert sum(isinstance(module, nn.Dropout) for module in model.modules()) == len(places)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "settings", "batch_size", "normalized", "tenths", "augment"),
+    [
+        ("uva", torch.optim.AdamW, dict(lr=3e-4, weight_decay=0.01), 128, True, (100, 150), flip_and_resized_crop),
+        ("d2l", torch.optim.SGD, dict(lr=0.1, momentum=0, weight_decay=0), 128, False, (), None),
+        ("vit_pytorch", torch.optim.Adam, dict(lr=3e-3, weight_decay=0), 100, True, (), None),
+    ],
+)
+def test_training_is_set_as_on_the_page(name, kind, settings, batch_size, normalized, tenths, augment):
+    recipe = RECIPES[name]
+    optimizer = recipe.optimizer([nn.Parameter(torch.zeros(1))])
+    assert type(optimizer) is kind
+    assert {setting: optimizer.param_groups[0][setting] for setting in settings} == settings
+    assert (recipe.batch_size, recipe.normalized, recipe.tenths) == (batch_size, normalized, tenths)
+    assert recipe.augment is augment
+    assert recipe.source.startswith("https://")
+
+
+def test_flips_and_crops_show_a_window_of_each_image():
+    across = torch.arange(28.0).expand(28, 28)
+    ramps = torch.stack([across, across.T]).expand(400, 2, 28, 28)  # each pixel says where it comes from
+    cropped = flip_and_resized_crop(ramps, torch.Generator().manual_seed(0))
+    width = cropped[:, 0, 14, 20] - cropped[:, 0, 14, 8]  # of 12 pixels, negative where mirrored
+    height = cropped[:, 1, 20, 14] - cropped[:, 1, 8, 14]
+    mirrored, width, height = width < 0, width.abs() / 12, height / 12
+    area, aspect = width * height, width / height
+    assert 0.4 < mirrored.float().mean() < 0.6
+    assert 0.8 - 1e-4 < area.min() < 0.81
+    assert 0.98 < area.max() < 1 + 1e-4
+    assert 0.9 - 1e-4 < aspect.min() < 0.91
+    assert 1.09 < aspect.max() < 1.1 + 1e-4
+    for channel, size in ((0, width), (1, height)):
+        middle = cropped[:, channel, 13:15, 13:15].mean(dim=(1, 2))
+        room = 14 * (1 - size)  # from the middle, either way
+        assert ((middle - 13.5).abs() <= room + 1e-3).all()
+        assert ((middle - 13.5) / room.clamp(min=0.1)).min() < -0.8
+        assert ((middle - 13.5) / room.clamp(min=0.1)).max() > 0.8
+
+
+# One run
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_step_of_a_published_recipe_changes_every_weight(name):
+    built = []
+
+    def model():
+        built.append(RECIPES[name].model())
+        built.append(parameters_of(built[0]))
+        return built[0]
+
+    recipe = dataclasses.replace(RECIPES[name], model=model, batch_size=4)
+    now = FakeTime()
+    recipe = dataclasses.replace(recipe, augment=now.passes(1, recipe.augment or (lambda batch, generator: batch)))
+    run = timed_runs.train_published(recipe, images(8), images(4, seed=1), marks=[1], now=now)
+    assert run["tests"][0]["images"] == 4
+    model, before = built
+    for weight_name, weight in model.named_parameters():
+        assert not torch.equal(weight, before[weight_name]), weight_name
+
+
+def test_a_published_recipe_is_tested_at_its_marks_and_testing_takes_no_time(monkeypatch):
+    now, looked_at = FakeTime(), []
+
+    def evaluate(model, dataset):
+        looked_at.append(dataset)
+        return 0.0, len(looked_at) / 10
+
+    monkeypatch.setattr(training, "evaluate", now.passes(1000, evaluate))
+    recipe = small(augment=now.passes(4, lambda batch, generator: batch))  # a step takes 4 seconds
+    train_set, test_set = images(), images(16, seed=1)
+    run = timed_runs.train_published(recipe, train_set, test_set, marks=[30, 10, 31], slice_seconds=10, now=now)
+    assert run["tests"] == [
+        dict(mark=10, seconds=12, images=24, accuracy=0.1),
+        dict(mark=30, seconds=32, images=64, accuracy=0.2),
+        dict(mark=31, seconds=32, images=64, accuracy=0.2),  # the same step
+    ]
+    assert [(part["seconds"], part["images_per_second"]) for part in run["slices"]] == [(12, 2), (24, 2), (32, 2)]
+    assert len(looked_at) == 2  # nothing is looked at in between
+    assert_equal(looked_at[0].images, test_set.normalized().images, atol=0)
+
+
+def test_a_published_recipe_takes_images_as_its_page_does():
+    seen, now = [], FakeTime()
+    augment = now.passes(1, lambda batch, generator: seen.append(batch) or batch)
+    for normalized, expected in ((True, (images().images - 0.5) / 0.25), (False, images().images)):
+        seen.clear()
+        recipe = small(augment=augment, normalized=normalized)
+        timed_runs.train_published(recipe, images(), images(), marks=[3], now=now)
+        seen_once = torch.cat(seen).flatten(1)
+        # one epoch, in another order
+        assert_equal(seen_once.sort(dim=0).values, expected.flatten(1).sort(dim=0).values, atol=0)
+        assert not torch.equal(seen_once, expected.flatten(1))
+
+
+def test_the_rate_falls_to_a_tenth_at_the_named_epochs():
+    rates, now = [], FakeTime()
+    optimizers = []
+    recipe = small(
+        optimizer=lambda weights: optimizers.append(torch.optim.SGD(weights, lr=1.0)) or optimizers[0],
+        augment=now.passes(1, lambda batch, generator: rates.append(optimizers[0].param_groups[0]["lr"]) or batch),
+        tenths=(1, 3),
+    )
+    timed_runs.train_published(recipe, images(16), images(), marks=[10], now=now)  # two steps an epoch
+    assert rates == pytest.approx([1, 1, 0.1, 0.1, 0.1, 0.1, 0.01, 0.01, 0.01, 0.01])
+
+
+def test_a_loss_that_is_not_finite_is_noted_as_none():
+    now = FakeTime()
+    pace = timed_runs.Pace(timed_runs.Clock(now), slice_seconds=2)
+    for loss in (1.0, 2.0, math.nan, 4.0, 8.0):
+        now.seconds += 1
+        pace.add(10, loss)
+    pace.end_slice()
+    assert [part["loss"] for part in pace.slices] == [1.5, None, 8.0]
+    assert [part["seconds"] for part in pace.slices] == [2, 4, 5]
+
+
+def test_ours_is_the_training_commands_own_run(tmp_path):
+    ours = timed_runs.train_ours("digits", budget=7, epochs=1.3, threads=1)
+    with timed_runs.our_trainer("digits", epochs=1.3, threads=1) as trainer:
+        config = trainer.config
+    with RunFolder(tmp_path) as folder:
+        folder.start(dataclasses.asdict(config))
+        trainer = train.Trainer(config, folder)
+        result = trainer.train()
+    test = ours["tests"][0]
+    assert (test["mark"], test["accuracy"]) == (7, round(result["test_accuracy"], 4))
+    assert test["images"] == trainer.total_steps * trainer.recipe.batch_size
+    assert trainer.optimizer.param_groups[0]["lr"] == 0  # the schedule ends there
+    assert ours["parameters"] == result["parameters"]
+
+
+def test_ours_counts_its_steps_alone(monkeypatch):
+    now = FakeTime()
+    monkeypatch.setattr(train, "train_step", now.passes(2, training.train_step))
+    monkeypatch.setattr(train, "evaluate", now.passes(1000, training.evaluate))
+    run = timed_runs.train_ours("digits", budget=20, epochs=0.5, threads=1, slice_seconds=8, now=now)
+    steps = run["tests"][0]["images"] // 64
+    assert steps in (9, 10)  # of 19 in an epoch
+    assert run["tests"][0]["seconds"] == 2 * steps
+    assert {part["images_per_second"] for part in run["slices"]} == {32}
+
+
+# All of them
+
+
+def made_up(recipe, *tests):
+    """A run that was tested at ``(mark, seconds, accuracy)``."""
+    tests = [dict(mark=mark, seconds=seconds, images=1, accuracy=accuracy) for mark, seconds, accuracy in tests]
+    slices = [dict(images_per_second=speed) for speed in (100, 80, 110)]
+    return dict(recipe=recipe, budget=tests[-1]["mark"], parameters=5, slices=slices, tests=tests, load=[0.5, 2.0])
+
+
+def test_time_to_accuracy_is_our_shortest_run_that_is_as_good_as_their_best():
+    theirs = [
+        made_up("uva", (60, 61, 0.30), (300, 301, 0.55)),
+        made_up("vit_pytorch", (60, 60.1, 0.75), (300, 300.1, 0.85)),
+    ]
+    ours = [made_up(OURS, run) for run in [(300, 290, 0.90), (30, 29, 0.85), (15, 14, 0.80), (60, 58, 0.84)]]
+    reached = time_to_accuracy.summary(theirs + ours)["reached"]
+    title = RECIPES["vit_pytorch"].title
+    assert [{name: row[name] for name in ("budget", "recipe", "accuracy", "seconds")} for row in reached] == [
+        dict(budget=60, recipe=title, accuracy=0.75, seconds=14),
+        dict(budget=300, recipe=title, accuracy=0.85, seconds=29),
+    ]
+    never = time_to_accuracy.summary([*theirs, ours[2]])["reached"]
+    assert [row["seconds"] for row in never] == [14, None]
+    assert time_to_accuracy.summary(theirs)["reached"] == time_to_accuracy.summary(ours)["reached"] == []
+    assert time_to_accuracy.summary([])["rows"] == []
+
+
+def test_rows_begin_with_ours_and_notes_say_what_was_changed_and_disturbed():
+    runs = [made_up("uva", (60, 61, 0.3)), made_up(OURS, (60, 63.2, 0.9))]
+    summary = time_to_accuracy.summary(runs)
+    assert [(row["budget"], row["accuracy"]) for row in summary["rows"]] == [(60, 0.9), (60, 0.3)]
+    assert summary["rows"][1]["source"] == RECIPES["uva"].source
+    notes = " ".join(summary["notes"])
+    assert all(recipe.adapted in notes for recipe in RECIPES.values())
+    assert "load average was 0.5 to 2 " in notes
+    assert "80% of its median speed" in notes
+    assert "Our run of 60 s took 63.2 s." in notes
+
+
+def test_the_plan_spreads_ours_and_fits_into_27_minutes():
+    runs = time_to_accuracy.plan([60, 300, 120], ["uva", OURS, "d2l"], shorter=[15])
+    assert runs == [(OURS, 15), (OURS, 300), ("uva", 300), (OURS, 60), ("d2l", 300), (OURS, 120)]
+    assert time_to_accuracy.plan([60, 120], ["d2l"], shorter=[15]) == [("d2l", 120)]
+    usual = time_to_accuracy.plan(time_to_accuracy.MARKS, [*RECIPES, OURS], time_to_accuracy.SHORTER_BUDGETS)
+    assert sum(seconds for _, seconds in usual) <= 24 * 60  # and up to 3 for testing
+
+
+def test_what_was_interrupted_goes_on_with_the_next_run(tmp_path, monkeypatch):
+    made = []
+
+    def train_published(recipe, train_set, test_set, **_):
+        if recipe is RECIPES["d2l"] and len(made) == 1:
+            raise KeyboardInterrupt
+        made.append(recipe)
+        accuracy = len(made) / 10
+        return {
+            name: value for name, value in made_up("", (2, 2.1, accuracy)).items() if name not in ("recipe", "load")
+        }
+
+    monkeypatch.setattr(timed_runs, "train_published", train_published)
+    path, runs = tmp_path / "results" / "log.json", [("uva", 2), ("d2l", 2), ("vit_pytorch", 2)]
+    with pytest.raises(KeyboardInterrupt):
+        time_to_accuracy.benchmark(path, "digits", runs, marks=[2])
+    first = json.loads(path.read_text())["runs"]
+    assert [run["recipe"] for run in first] == ["uva"]
+    made.append(None)  # so that nothing interrupts any more
+    log = time_to_accuracy.benchmark(path, "digits", runs, marks=[2])
+    assert made == [RECIPES["uva"], None, RECIPES["d2l"], RECIPES["vit_pytorch"]]
+    assert [run["recipe"] for run in log["runs"]] == ["uva", "d2l", "vit_pytorch"]
+    assert json.loads(path.read_text()) == json.loads(json.dumps(log))
+    assert log["runs"][0] == first[0]
+    assert [row["accuracy"] for row in log["rows"]] == [0.1, 0.3, 0.4]
+    assert list(path.parent.iterdir()) == [path]
+    assert len(time_to_accuracy.benchmark(path, "digits", runs, marks=[2])["runs"]) == 3
+    assert len(made) == 4
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (dict(marks=[3]), r"marks was \[2\] and is now \[3\]: delete the file, or name another --out"),
+        (dict(processor="another"), "processor was 'another' and is now '"),
+        (dict(threads=99), "threads was 99 and is now "),
+    ],
+)
+def test_a_log_of_another_machine_or_other_settings_is_not_continued(changed, message, tmp_path):
+    path = tmp_path / "log.json"
+    log = time_to_accuracy.benchmark(path, "digits", [], marks=[2])
+    log["machine"] |= {name: value for name, value in changed.items() if name != "marks"}
+    time_to_accuracy.save(log, path)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=message):
+        time_to_accuracy.benchmark(path, "digits", [], marks=changed.get("marks", [2]))
+    assert path.read_bytes() == before
+
+
+def test_published_recipes_train_on_the_images_that_ours_trains_on():
+    with timed_runs.our_trainer("digits", epochs=1.0, threads=1) as trainer:
+        train_set, test_set = time_to_accuracy.published_sets("digits", trainer.recipe.valid_fraction)
+    assert_equal(train_set.labels, trainer.train_set.labels, atol=0)
+    assert_equal(train_set.normalized().images, F.interpolate(trainer.train_set.images, size=28), atol=1e-6)
+    assert len(test_set) == len(data.load_dataset("digits")[1])
+
+
+def test_the_command_runs_in_seconds(tmp_path, capsys):
+    path, threads = tmp_path / "log.json", torch.get_num_threads()
+    try:
+        time_to_accuracy.main(["--quick", "--recipes", "vit_pytorch", OURS, "--threads", "1", "--out", str(path)])
+    finally:
+        torch.set_num_threads(threads)
+    printed = capsys.readouterr().out
+    assert "4 runs, 0.0 minutes of training" in printed
+    assert RECIPES["vit_pytorch"].title in printed
+    runs = json.loads(path.read_text())["runs"]
+    assert [(run["recipe"], run["budget"]) for run in runs] == [
+        (OURS, 0.25),
+        (OURS, 1.0),
+        ("vit_pytorch", 1.0),
+        (OURS, 0.5),
+    ]
+    for run in runs:
+        assert all(0 <= test["accuracy"] <= 1 and test["seconds"] > 0 for test in run["tests"])
+    with pytest.raises(SystemExit, match="error: out must hold runs of the same machine and settings"):
+        time_to_accuracy.main(["--quick", "--threads", str(threads + 1), "--out", str(path)])
+    torch.set_num_threads(threads)
