@@ -11,7 +11,7 @@ FROM ?=
 GRADING := $(BIN)/python -m vit_course.grading
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-all lint figures notebooks solutions release collect grade formgrader feedback grades
+.PHONY: help lab test test-all lint figures notebooks runs benchmarks solutions release collect grade formgrader feedback grades
 
 help:  ## list these commands
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -38,6 +38,17 @@ figures: .venv/installed  ## draw the test images and every figure of img/ anew
 
 notebooks: .venv/installed  ## run every notebook anew and store its outputs
 	$(BIN)/python notebooks/execute.py
+
+runs: .venv/installed  ## train every recorded run anew: some two hours, and CIFAR-10 is downloaded
+	$(BIN)/python resources/runs/make_runs.py
+
+# the published libraries lie apart: transformers would use a torchvision that it finds, and it fails beside a CPU's torch
+benchmarks: .venv/installed  ## measure speed and time to accuracy against published models: half an hour
+	$(BIN)/python -m pip install --no-deps --upgrade --target .venv/peers -r requirements-peers.txt
+	PYTHONPATH=.venv/peers $(BIN)/python benchmarks/throughput.py
+	PYTHONPATH=.venv/peers $(BIN)/python benchmarks/profile_step.py
+	$(BIN)/python benchmarks/time_to_accuracy.py
+	$(BIN)/python benchmarks/report.py
 
 solutions: .venv/installed  ## write the worked solutions of the assignments, for reading
 	$(GRADING) solutions

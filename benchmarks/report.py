@@ -53,6 +53,7 @@ def save(log: dict, path: Path) -> None:
     """Write a log as JSON, a list of numbers on one line."""
     text = json.dumps(log, indent=1, ensure_ascii=False)
     lists = re.compile(r"\[[-\d.,e\s]+\]")
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(lists.sub(lambda match: " ".join(match[0].split()), text) + "\n", encoding="utf-8")
 
 
@@ -102,7 +103,7 @@ def machine_line(machine: dict) -> str:
     """Return what a log says of the machine, the versions and the date."""
     load = f" Load average before: {machine['load']:.1f}." if machine["load"] is not None else ""
     return (
-        f"{machine['date'][:10]}, {machine['processor']}, {machine['cores']} cores, {machine['threads']} threads, "
+        f"{machine['date'][:10]}, {machine['processor']}, {machine['cores']} cores, threads: {machine['threads']}, "
         f"{machine['system']}, Python {machine['python']}, PyTorch {machine['torch']}. "
         f"Measured peak of `torch.mm` in float32: {machine['matmul_flops'] / 1e9:.0f} GFLOP/s.{load}"
     )

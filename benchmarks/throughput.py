@@ -80,6 +80,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="a tiny model, uncompiled, no memory: only to see it run")
     parser.add_argument("--out", type=Path, help=f"the log (default: {report.THROUGHPUT}; none with --quick)")
     options = parser.parse_args(argv)
+    if options.rounds < 1:
+        parser.error(f"argument --rounds: must be at least 1; got {options.rounds}")
     if options.threads:
         torch.set_num_threads(options.threads)
     chosen = {"tiny": cases.TINY} if options.quick else cases.CASES

@@ -77,15 +77,16 @@ def summary(runs: Sequence[dict]) -> dict:
         seconds = min((test["seconds"] for test in ours if test["accuracy"] >= best["accuracy"]), default=None)
         about = dict(budget=mark, seed=timed_runs.SEED, recipe=_title(best["recipe"]))
         reached.append(about | dict(accuracy=best["accuracy"], seconds=seconds))
-    return dict(rows=rows, reached=reached, notes=[*_notes(), *_disturbance(runs)])
+    return dict(rows=rows, reached=reached, notes=[*_notes(runs), *_disturbance(runs)])
 
 
 def _title(recipe: str) -> str:
     return f"{OURS}, preset {timed_runs.PRESET}" if recipe == OURS else RECIPES[recipe].title
 
 
-def _notes() -> list[str]:
+def _notes(runs: Sequence[dict]) -> list[str]:
     """Return what was compared, in Markdown."""
+    losses = {run["recipe"]: f" Training loss in its last seconds: {run['slices'][-1]['loss']}." for run in runs}
     return [
         "One run each. Ours has a run of its own for each time, because its schedule ends there; a published recipe "
         "runs once, by its own schedule. The clock stands still while a model is validated, tested or saved. All train "
@@ -95,8 +96,9 @@ def _notes() -> list[str]:
         "where that is faster, fused optimizer, one channel, augmentation and resizing of whole batches. They were "
         "meant for more time or another machine than here, and go further there.",
         *(
-            f"{recipe.title}, published for {recipe.published_for}: {recipe.settings}. Changed: {recipe.adapted}."
-            for recipe in RECIPES.values()
+            f"{recipe.title}, published for {recipe.published_for}: {recipe.settings}. Changed: {recipe.adapted}. "
+            f"Read at {' and '.join(f'<{page}>' for page in recipe.checked)}.{losses.get(name, '')}"
+            for name, recipe in RECIPES.items()
         ),
     ]
 
@@ -109,8 +111,8 @@ def _disturbance(runs: Sequence[dict]) -> list[str]:
     run = min(runs, key=_evenness)
     load = f"The load average was {min(loads):g} to {max(loads):g} before and after runs. " if loads else ""
     sentences = [
-        f"{load}The least even run, {_title(run['recipe'])} for {run['budget']:g} s, had in its slowest part, of "
-        f"{timed_runs.SLICE:g} s or the rest, {_evenness(run):.0%} of its median speed."
+        f"{load}The slowest part, of {timed_runs.SLICE:g} s or the rest, of any run went at {_evenness(run):.0%} of "
+        f"that run's median speed: {_title(run['recipe'])}, {run['budget']:g} s."
     ]
     over = [test for run in runs if run["recipe"] == OURS for test in run["tests"] if test["seconds"] > test["mark"]]
     sentences += [f"Our run of {test['mark']:g} s took {test['seconds']:.1f} s." for test in over]

@@ -47,7 +47,7 @@ SIGNATURES = {
     vit_course.VisionTransformer.attention_maps: "(self, images)",
     vit_course.create_vit: "(variant, *, image_size=224, num_classes=1000, **options)",
     data.load_test_images: "(path=None)",
-    data.load_dataset: "(name)",
+    data.load_dataset: "(name, root=None)",
     data.LabelledImages: "(images, labels, *, class_names, mean, std)",
     data.LabelledImages.normalized: "(self)",
     data.LabelledImages.split: "(self, fraction, *, seed=0)",
@@ -106,7 +106,7 @@ def test_import_arrows_run_one_way():
         "attention": {"arguments"},
         "encoder": {"arguments", "attention"},
         "model": {"arguments", "embedding", "encoder"},
-        "data": {"arguments"},
+        "data": {"arguments", "datasets"},
         "training": {"arguments"},
     }
 
@@ -175,7 +175,7 @@ start = time.perf_counter()
 import vit_course
 print(time.perf_counter() - start)
 from vit_course import data, training
-print(*{"sklearn", "matplotlib", "ipywidgets", "IPython"} & sys.modules.keys())
+print(*{"sklearn", "matplotlib", "ipywidgets", "IPython", "pooch", "filelock", "safetensors"} & sys.modules.keys())
 """
 
 

@@ -301,7 +301,7 @@ def test_ours_counts_its_steps_alone(monkeypatch):
 def made_up(recipe, *tests):
     """A run that was tested at ``(mark, seconds, accuracy)``."""
     tests = [dict(mark=mark, seconds=seconds, images=1, accuracy=accuracy) for mark, seconds, accuracy in tests]
-    slices = [dict(images_per_second=speed) for speed in (100, 80, 110)]
+    slices = [dict(images_per_second=speed, loss=speed / 50) for speed in (100, 80, 110)]
     return dict(recipe=recipe, budget=tests[-1]["mark"], parameters=5, slices=slices, tests=tests, load=[0.5, 2.0])
 
 
@@ -331,7 +331,8 @@ def test_rows_begin_with_ours_and_notes_say_what_was_changed_and_disturbed():
     notes = " ".join(summary["notes"])
     assert all(recipe.adapted in notes for recipe in RECIPES.values())
     assert "load average was 0.5 to 2 " in notes
-    assert "80% of its median speed" in notes
+    assert "80% of that run's median speed" in notes
+    assert notes.count("Training loss in its last seconds: 2.2.") == 1  # of the one that has run
     assert "Our run of 60 s took 63.2 s." in notes
 
 
