@@ -11,6 +11,7 @@ from vit_course import arguments
 
 def random_flip(images: Float[Tensor, "b c h w"], generator: torch.Generator) -> Float[Tensor, "b c h w"]:
     """Mirror every image left to right with probability one half."""
+    arguments.float_tensor("images", images, "b c h w")
     flips = torch.rand(len(images), generator=generator) < 0.5
     return torch.where(rearrange(flips, "b -> b 1 1 1").to(images.device), images.flip(-1), images)
 

@@ -1,6 +1,8 @@
 """One training run over several processes: which process this is, its share of a batch, and means over all of them."""
 
 import os
+import signal
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,13 +37,18 @@ class Processes:
         """Return the mean of each number over all processes. All must call it, and all wait for the last."""
         if self.count == 1:
             return [float(value) for value in values]
-        totals = torch.tensor(values, dtype=torch.float64, device="cuda" if dist.get_backend() == "nccl" else "cpu")
+        totals = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(totals)
         return (totals / self.count).tolist()
 
     def wait(self) -> None:
         """Wait until all processes have come this far."""
         self.means(0.0)
+
+    def agree(self, *values: object) -> bool:
+        """Return whether these values are printed alike in all processes. All must call it."""
+        digest = float(zlib.crc32(repr(values).encode()))
+        return self.means(digest) == [digest]
 
     @classmethod
     def from_environment(cls) -> "Processes":
@@ -64,15 +71,16 @@ def joined() -> Iterator[Processes]:
     if processes.count == 1:
         yield processes
         return
-    if torch.cuda.is_available():
+    if processes.local_rank < torch.cuda.device_count():
         torch.cuda.set_device(processes.local_rank)
-    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
     try:
         yield processes
         dist.destroy_process_group()
     except RuntimeError as error:  # what gloo and NCCL raise when a process at the other end is gone
         if not isinstance(error, dist.DistError) and "onnection" not in str(error):
             raise
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends it to who is left, and would cut the message off
         raise ConnectionError(
             f"process {processes.rank} of {processes.count} lost another one, and a run needs all of them: {error}"
         ) from error

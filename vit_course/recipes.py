@@ -41,6 +41,9 @@ class Recipe:
         arguments.whole_number("crop", self.crop, minimum=0)
         for name in ("epochs", "peak_lr", "weight_decay", "max_grad_norm"):
             arguments.real_number(name, getattr(self, name))
+        for name in ("epochs", "peak_lr", "max_grad_norm"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} must be above 0, or nothing is learned; got 0")
         for name in ("warmup", "dropout", "label_smoothing", "valid_fraction"):
             arguments.probability(name, getattr(self, name))
 
@@ -62,27 +65,27 @@ PRESETS = {
     "digits": {
         "quick": Recipe(
             patch_size=4, num_layers=3, num_heads=4, hidden_dim=64, mlp_dim=128,
-            epochs=60, batch_size=64, peak_lr=2e-3, valid_fraction=0.15,
+            epochs=60.0, batch_size=64, peak_lr=2e-3, valid_fraction=0.15,
         ),
     },
     "fashion_mnist": {
         "quick": Recipe(  # patch 7 cuts 28 pixels into 16 tokens: a quarter of the work of patch 4
             patch_size=7, num_layers=4, num_heads=4, hidden_dim=64, mlp_dim=128,
-            epochs=8, batch_size=128, peak_lr=2e-3, flip=True, valid_fraction=1 / 12,
+            epochs=6.0, batch_size=128, peak_lr=2e-3, valid_fraction=1 / 12,
         ),
         "long": Recipe(
-            patch_size=4, num_layers=4, num_heads=3, hidden_dim=96, mlp_dim=192,
-            epochs=16, batch_size=128, peak_lr=2e-3, flip=True, valid_fraction=1 / 12,
+            patch_size=4, num_layers=4, num_heads=4, hidden_dim=64, mlp_dim=128,
+            epochs=16.0, batch_size=128, peak_lr=2e-3, valid_fraction=1 / 12,
         ),
     },
     "cifar10": {
         "quick": Recipe(
             patch_size=8, num_layers=6, num_heads=4, hidden_dim=128, mlp_dim=256,
-            epochs=6, batch_size=128, peak_lr=2e-3, flip=True, valid_fraction=0.1,
+            epochs=6.0, batch_size=128, peak_lr=2e-3, flip=True, valid_fraction=0.1,
         ),
         "long": Recipe(
             patch_size=4, num_layers=4, num_heads=3, hidden_dim=96, mlp_dim=192,
-            epochs=10, batch_size=128, peak_lr=2e-3, flip=True, valid_fraction=0.1,
+            epochs=10.0, batch_size=128, peak_lr=2e-3, flip=True, valid_fraction=0.1,
         ),
     },
 }  # fmt: skip

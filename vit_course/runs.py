@@ -15,9 +15,11 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 import torch
 from filelock import FileLock, Timeout
@@ -58,7 +60,7 @@ class RunFolder:
         writable: False for a process that shares the run and leaves the writing to the first one.
 
     Raises:
-        RunError: on entering: another process holds the folder.
+        RunError: on entering: another process holds the folder, or it cannot be written to.
     """
 
     def __init__(
@@ -68,18 +70,21 @@ class RunFolder:
         self.writable = writable
         self.report = report if writable else lambda line: None
         self.checkpoints = self.path / "checkpoints"
+        self.refused: list[Path] = []
 
     def __enter__(self) -> "RunFolder":
         if not self.writable:
             return self
-        self.checkpoints.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(self.path / ".lock")
         try:
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
             self._lock.acquire(blocking=False)
+            for leftover in self.path.rglob("*.partial"):  # of a session that was killed while it wrote
+                leftover.unlink()
         except Timeout:
             raise RunError(f"{self.path} is in use: another process is training there") from None
-        for leftover in self.path.rglob("*.partial"):  # of a session that was killed while it wrote
-            leftover.unlink()
+        except OSError as error:
+            raise RunError(f"--out must be a folder that can be written to; {self.path} is not: {error}") from error
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -101,14 +106,17 @@ class RunFolder:
         Raises:
             RunError: there is none, or it cannot be read.
         """
-        return {name: value for name, value in self.read_json("config.json").items() if name != "run"}
+        return {name: value for name, value in self._identity().items() if name != "run"}
 
-    def read_json(self, name: str) -> dict:
+    def read_json(self, name: str, kind: type = dict) -> dict | list:
         """Return what a JSON file of the folder holds."""
         try:
-            return json.loads((self.path / name).read_text(encoding="utf-8"))
+            value = json.loads((self.path / name).read_text(encoding="utf-8"))
+            if not isinstance(value, kind):
+                raise ValueError(f"expected a JSON {kind.__name__}, got {type(value).__name__}")
         except (OSError, ValueError) as error:
             raise RunError(f"{self.path / name} cannot be read: {error}") from error
+        return value
 
     def write_json(self, name: str, value: object) -> None:
         """Put a JSON file in place, in one move."""
@@ -116,17 +124,15 @@ class RunFolder:
 
     def add_session(self, environment: dict) -> None:
         """Add this session's versions and machine to the list."""
-        sessions = self.read_json("environment.json") if (self.path / "environment.json").exists() else []
+        sessions = self.read_json("environment.json", list) if (self.path / "environment.json").exists() else []
         self.write_json("environment.json", [*sessions, environment])
 
     def log(self, progress: Progress, record: dict, times: dict) -> None:
         """Add one line to the log and one to the times; the next checkpoint makes them last."""
         line = (json.dumps(record) + "\n").encode()
         for name, text in (("log.jsonl", line), ("times.jsonl", (json.dumps(times) + "\n").encode())):
-            with (self.path / name).open("ab") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
+            with _writing(self.path / name), (self.path / name).open("ab") as file:
+                _write_through(file, text)
         written = (self.path / "log.jsonl").read_bytes()
         progress.log_bytes, progress.log_sha256 = len(written), hashlib.sha256(written).hexdigest()
 
@@ -136,33 +142,36 @@ class RunFolder:
         for index, state in optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{index}.{name}": tensor for name, tensor in state.items()}
         content = _pack(tensors, dict(run=self._identity(), progress=vars(progress)))
-        digest = hashlib.sha256(content).hexdigest()[:16]
-        self._write(self.checkpoints / f"step_{progress.step:09d}_{digest}.safetensors", content)
+        self._write(self.checkpoints / _checkpoint_name(progress.step, content), content)
         for old in self._checkpoints()[CHECKPOINTS_KEPT:]:
-            old.unlink()
+            with _writing(old):
+                old.unlink()
 
     def load_checkpoint(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
         """Load the last checkpoint that is whole and this run's own.
 
-        One that is truncated, altered or another run's is reported with the reason, and the one before it is tried.
+        One that is truncated, altered or another run's is reported with the reason, and the one before it is tried;
+        :meth:`rewind` puts it aside.
         A run that was stopped before its first checkpoint starts from the beginning.
 
         Raises:
             RunError: there are checkpoints, and none can be used.
         """
-        refused = []
+        reasons = []
         for path in self._checkpoints():
             try:
                 progress, tensors = self._read(path)
                 self._restore(model, optimizer, tensors)
-            except RunError as error:
-                refused.append(f"{path.name} is refused: {error}")
-                self.report(refused[-1])
-                continue
-            return progress
-        if refused:
+            except (RunError, OSError, KeyError, TypeError, ValueError) as error:
+                self.refused.append(path)
+                reasons.append(f"{path.name} is refused: {error}")
+            else:
+                for reason in reasons:
+                    self.report(reason)
+                return progress
+        if reasons:
             raise RunError(
-                f"no checkpoint in {self.checkpoints} can be used: " + "; ".join(refused) + ". "
+                f"no checkpoint in {self.checkpoints} can be used: " + "; ".join(reasons) + ". "
                 "Put an intact one back, or train anew into another folder with --out"
             )
         return Progress()
@@ -177,13 +186,17 @@ class RunFolder:
 
     def save_weights(self, model: VisionTransformer, about: dict) -> str:
         """Write ``weights.safetensors``; return its SHA-256. ``about`` is what :func:`load_trained` returns."""
-        content = _pack(model.state_dict(), about)
+        digest = hashlib.sha256(_pack(model.state_dict(), about)).hexdigest()
+        content = _pack(model.state_dict(), dict(**about, sha256=digest))
         self._write(self.path / "weights.safetensors", content)
         return hashlib.sha256(content).hexdigest()
 
     def _identity(self) -> dict:
         """Return what a checkpoint must agree with: the whole of config.json."""
-        return self.read_json("config.json")
+        config = self.read_json("config.json")
+        if "run" not in config:
+            raise RunError(f"{self.path / 'config.json'} lacks the run's identity: it is not one of this command's")
+        return config
 
     def _checkpoints(self) -> list[Path]:
         return sorted(self.checkpoints.glob("step_*.safetensors"), reverse=True)
@@ -196,10 +209,12 @@ class RunFolder:
         tensors, about = _unpack(content)
         if about.get("run", {}).get("run") != self._identity()["run"]:
             raise RunError("it belongs to another run")
-        differing = _differences(about["run"], self._identity())
-        if differing:
-            raise RunError(f"config.json has changed since: {differing}")
+        differences = ", ".join(_differences(about["run"], self._identity()))
+        if differences:
+            raise RunError(f"config.json has changed since: {differences}")
         progress = Progress(**about["progress"])
+        if path.name != _checkpoint_name(progress.step, content):
+            raise RunError(f"renamed: it was written after step {progress.step}")
         log = self.path / "log.jsonl"
         written = log.read_bytes()[: progress.log_bytes] if log.exists() else b""
         if hashlib.sha256(written).hexdigest() != progress.log_sha256:
@@ -220,7 +235,14 @@ class RunFolder:
         optimizer.load_state_dict(optimizer.state_dict() | dict(state=states))
 
     def rewind(self, progress: Progress) -> None:
-        """Take the log back to where it was at this checkpoint; what came after will be written again."""
+        """Take the log back to where it was at this checkpoint; what came after will be written again.
+
+        Checkpoints that were refused get another name, or they would count among the last two.
+        """
+        for path in self.refused:
+            with _writing(path):
+                path.rename(path.with_name(f"{path.name}.refused"))
+        self.refused = []
         log, times = self.path / "log.jsonl", self.path / "times.jsonl"
         kept = log.read_bytes()[: progress.log_bytes] if log.exists() else b""
         self._write(log, kept)
@@ -230,15 +252,13 @@ class RunFolder:
     def _write(self, path: Path, content: bytes) -> None:
         """Write beside the place, then move there: the file is whole or absent, whenever the power fails."""
         partial = path.with_name(f"{path.name}.partial")
-        try:
-            with partial.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, path)
-        except OSError as error:
-            partial.unlink(missing_ok=True)
-            raise RunError(f"{path} cannot be written: {error}. What was saved before is intact") from error
+        with _writing(path):
+            try:
+                with partial.open("wb") as file:
+                    _write_through(file, content)
+                os.replace(partial, path)
+            finally:
+                partial.unlink(missing_ok=True)
 
 
 def load_trained(path: str | Path) -> tuple[VisionTransformer, dict]:
@@ -259,9 +279,13 @@ def load_trained(path: str | Path) -> tuple[VisionTransformer, dict]:
     path = shipped.get(str(path), Path(path))
     try:
         tensors, about = _unpack(path.read_bytes())
-        model = VisionTransformer(**about.pop("model"))
+        digest = about.pop("sha256", None)  # models saved before it was added have none
+        if digest not in (None, hashlib.sha256(_pack(tensors, about)).hexdigest()):
+            raise RunError("altered since it was saved: its SHA-256 is another")
+        sizes = about.pop("model")
+        model = VisionTransformer(**sizes | dict(image_size=tuple(sizes["image_size"])))
         model.load_state_dict(tensors)
-    except (OSError, RunError, RuntimeError, KeyError, TypeError) as error:
+    except (OSError, RunError, RuntimeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"path must be weights.safetensors of a run, or one of {', '.join(map(repr, shipped))}; "
             f"{path} is not: {error}"
@@ -278,11 +302,39 @@ def _unpack(content: bytes) -> tuple[dict[str, Tensor], dict]:
     try:
         size = int.from_bytes(content[:8], "little")
         about = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["vit_course"])
+        if not isinstance(about, dict):
+            raise ValueError(f"its metadata hold a {type(about).__name__}")
         return load(content), about
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"not a whole safetensors file of this course ({error})") from error
 
 
-def _differences(old: dict, new: dict) -> str:
-    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-    return ", ".join(f"{name} was {old.get(name)!r}, is {new.get(name)!r}" for name in names)
+def _checkpoint_name(step: int, content: bytes) -> str:
+    return f"step_{step:09d}_{hashlib.sha256(content).hexdigest()[:16]}.safetensors"
+
+
+def _differences(old: dict, new: dict) -> Iterator[str]:
+    for name in {**old, **new}:
+        before, after = old.get(name), new.get(name)
+        if isinstance(before, dict) and isinstance(after, dict):
+            yield from _differences(before, after)
+        elif before != after:
+            yield f"{name} was {before!r}, is {after!r}"
+
+
+def _write_through(file: BinaryIO, content: bytes) -> None:
+    """Write, and return when it is on the disk."""
+    file.write(content)
+    file.flush()
+    os.fsync(file.fileno())
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Say which file could not be written."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"{path} cannot be written: {error}. What was saved before is intact; continue with --resume"
+        ) from error

@@ -9,16 +9,19 @@ import argparse
 import dataclasses
 import hashlib
 import math
+import re
 import signal
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from vit_course import data, machine
+from vit_course import arguments, data, machine
 from vit_course.augmentation import random_crop, random_flip
 from vit_course.processes import Processes, joined
 from vit_course.recipes import PRESETS, Recipe, preset
@@ -39,13 +42,22 @@ class Config:
     compile: bool
     recipe: Recipe
 
+    def __post_init__(self) -> None:
+        """Check what a recipe does not check."""
+        arguments.at_most("seed", arguments.whole_number("seed", self.seed, minimum=0), "2**63 - 1", 2**63 - 1)
+        arguments.whole_number("threads", self.threads)
+        try:
+            torch.zeros(1, device=self.device).item()
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(f"device must be one that this machine has; got {self.device!r}: {error}") from error
+
     @classmethod
     def from_json(cls, config: dict) -> "Config":
         """Return the config that ``config.json`` holds."""
         try:
             return cls(**config | dict(recipe=Recipe(**config["recipe"])))
         except (TypeError, KeyError, ValueError) as error:
-            raise RunError(f"config.json is not one of this command's: {error}") from error
+            raise RunError(f"config.json cannot be trained here: {error}") from error
 
 
 class MixedPrecision(nn.Module):
@@ -71,32 +83,37 @@ class Trainer:
 
     Args:
         config: what to train.
-        folder: where this config was started.
+        folder: where this config was, or will be, started; nothing is written before :meth:`train`.
         processes: this process among those that share the work.
         checkpoint_steps: steps between two checkpoints; there is one after every epoch as well.
 
     Raises:
-        RunError: the batch size does not fit the data or the processes, or no checkpoint can be used.
+        RunError: no checkpoint can be used, or not all processes have come to the same one.
+        ValueError: a figure that does not fit the data, the model or the processes.
     """
 
     def __init__(
         self, config: Config, folder: RunFolder, processes: Processes | None = None, checkpoint_steps: int = 200
     ) -> None:
         self.config, self.recipe, self.folder = config, config.recipe, folder
-        self.processes, self.checkpoint_steps = processes or Processes(), checkpoint_steps
+        self.processes = processes or Processes()
+        self.checkpoint_steps = arguments.whole_number("checkpoint_steps", checkpoint_steps)
         self.started = time.perf_counter()
-        self.stop = False
+        self.stop_requested = self.stopping = False  # by someone; agreed by all processes
         torch.set_num_threads(config.threads)
         train_set, test_set = data.load_dataset(config.dataset)
         about = dict(class_names=train_set.class_names, mean=train_set.mean.tolist(), std=train_set.std.tolist())
         sizes = self.recipe.model_sizes(train_set.images, len(train_set.class_names))
         self.about = dict(model=sizes, dataset=config.dataset, **about)
-        self.train_set, self.valid_set = train_set.normalized().split(self.recipe.valid_fraction)
+        try:
+            self.train_set, self.valid_set = train_set.normalized().split(self.recipe.valid_fraction)
+        except ValueError as error:
+            raise ValueError(f"valid_{error}") from error  # split calls it fraction
         self.test_set = test_set.normalized()
         batch_size, count = self.recipe.batch_size, self.processes.count
         if batch_size > len(self.train_set) or batch_size % count:
-            raise RunError(
-                f"--batch-size must be at most {len(self.train_set)}, the images to train on, and divisible by the "
+            raise ValueError(
+                f"batch_size must be at most {len(self.train_set)}, the images to train on, and divisible by the "
                 f"number of processes, {count}; got {batch_size}"
             )
         self.steps_per_epoch = len(self.train_set) // batch_size  # the rest waits for the next epoch's order
@@ -110,9 +127,10 @@ class Trainer:
         self.optimizer = torch.optim.AdamW(groups, lr=self.recipe.peak_lr, fused=True)
         self.progress = folder.load_checkpoint(self.model, self.optimizer)
         self.seconds_before = self.progress.seconds
-        self.processes.wait()  # nothing is written before all have read
-        if self.processes.first:
-            folder.rewind(self.progress)
+        if not self.processes.agree(config.dataset, config.seed, self.recipe, self.progress):
+            raise RunError(
+                f"the processes do not see the same run: --out must be a folder that all share; {folder.path}"
+            )
 
         self.evaluated = self.model
         if config.precision == "bfloat16":
@@ -125,10 +143,15 @@ class Trainer:
         """Train to the end, look at the test set, once, and return what result.json says.
 
         Raises:
-            Stopped: the attribute ``stop`` was set; the run can be resumed.
+            Stopped: as :meth:`request_stop` asked; the run can be resumed.
             FloatingPointError: the loss is no longer finite.
         """
-        options = dict(total=self.total_steps, initial=self.progress.step, unit="step", ascii=True)
+        if self.processes.first:
+            self.folder.rewind(self.progress)
+            if self.progress.step:
+                self.folder.report(f"continuing after step {self.progress.step} of {self.total_steps}")
+        options = dict(total=self.total_steps, initial=self.progress.step, ascii=True)
+        options |= dict(bar_format="{percentage:3.0f}%|{bar}| {remaining} left{postfix}")  # in 80 columns
         self.accuracy = ""
         with tqdm(**options, disable=None if self.processes.first else True) as self.bar:
             while self.progress.step < self.total_steps:
@@ -148,15 +171,15 @@ class Trainer:
             self.bar.set_postfix_str(f"epoch {epoch + 1}, loss {loss:.3f}, {self.accuracy}{speed:,.0f} images/s", False)
             self.bar.update()
             within = self.progress.step < epoch * self.steps_per_epoch + end
-            if within and (self.stop or self.progress.step % self.checkpoint_steps == 0):
+            if within and (self.stopping or self.progress.step % self.checkpoint_steps == 0):
                 self.save()
-                if self.stop:
+                if self.stopping:
                     raise Stopped
         if self.processes.first:
             self.validate(epoch, speed)
         self.progress.loss_sum = 0.0
         self.save()
-        if self.stop and self.progress.step < self.total_steps:
+        if self.stopping and self.progress.step < self.total_steps:
             raise Stopped
 
     def step(self, batch: Tensor) -> float:
@@ -171,8 +194,8 @@ class Trainer:
         torch.manual_seed(self.generator("dropout", step, self.processes.rank).initial_seed())
         options = dict(label_smoothing=self.recipe.label_smoothing, max_grad_norm=self.recipe.max_grad_norm)
         loss = train_step(self.trained, self.optimizer, images, self.processes.share(labels), **options)
-        loss, stops = self.processes.means(loss, self.stop)
-        self.stop = stops > 0
+        loss, stops = self.processes.means(loss, float(self.stop_requested))
+        self.stopping = stops > 0
         if not math.isfinite(loss):
             raise FloatingPointError(
                 f"the loss is {loss} at step {step + 1}, in epoch {step // self.steps_per_epoch + 1}. Train anew, with "
@@ -214,9 +237,9 @@ class Trainer:
 
     def request_stop(self, *_: object) -> None:
         """Stop after the running step; asked a second time, at once."""
-        if self.stop:
+        if self.stop_requested:
             raise KeyboardInterrupt
-        self.stop = True
+        self.stop_requested = True
 
     def seconds(self) -> float:
         """Return the time that the run has taken in all its sessions, loading the data included."""
@@ -258,31 +281,35 @@ def run(options: argparse.Namespace, folder: RunFolder, processes: Processes) ->
         if not options.resume:
             raise RunError(f"{folder.path} holds a run already: continue it with --resume, or name another --out")
         refuse_changes(options, config)
-    elif options.dataset is None:
-        raise RunError(f"there is no run in {folder.path} to resume; to start one, say --dataset")
     else:
         config = new_config(options)
-    processes.wait()  # all have looked before the first one writes
+    result = folder.result()
+    trainer = None if result else Trainer(config, folder, processes, options.checkpoint_steps)
+    processes.wait()  # all have looked, and nothing was refused, before the first one writes
     if processes.first:
         if not folder.started:
             folder.start(dataclasses.asdict(config))
         folder.add_session(machine.describe(config.device) | dict(processes=processes.count))
-    processes.wait()
-    result = folder.result()
-    if result is None:
-        trainer = Trainer(config, folder, processes, options.checkpoint_steps)
-        signals = {number: signal.signal(number, trainer.request_stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
+    if trainer:
+        with signals_to(trainer.request_stop):
             result = trainer.train()
-        finally:
-            for number, handler in signals.items():
-                signal.signal(number, handler)
     if processes.first:
         print(
             f"test accuracy {result['test_accuracy']:.2%} (validation {result['valid_accuracy']:.2%}), "
             f"{result['parameters']:,} parameters, {result['seconds'] / 60:.1f} minutes\n"
             f"the model: load_trained({str(folder.path / 'weights.safetensors')!r}) of vit_course.runs"
         )
+
+
+@contextmanager
+def signals_to(handler: Callable) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM call this function, as long as the context lasts."""
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 def new_config(options: argparse.Namespace) -> Config:
@@ -293,10 +320,10 @@ def new_config(options: argparse.Namespace) -> Config:
     return Config(
         dataset=options.dataset,
         preset=options.preset or "quick",
-        seed=options.seed or 0,
+        seed=0 if options.seed is None else options.seed,
         device=device,
         precision=options.precision or ("bfloat16" if half else "float32"),
-        threads=options.threads or torch.get_num_threads(),
+        threads=torch.get_num_threads() if options.threads is None else options.threads,
         compile=bool(options.compile),
         recipe=preset(options.dataset, options.preset or "quick", **changes),
     )
@@ -307,16 +334,25 @@ def refuse_changes(options: argparse.Namespace, config: Config) -> None:
     started = dataclasses.asdict(config) | dataclasses.asdict(config.recipe)
     for name, value in given(options).items():
         if name in started and value != started[name]:
-            flag = "--" + name.replace("_", "-")
             raise RunError(
-                f"this run was started with {flag} {started[name]}, and {flag} {value} would make it another one: "
-                f"leave the option out, or train into another --out"
+                f"this run was started with {typed(name)} {started[name]}, and {typed(name)} {value} would make it "
+                f"another one: leave the option out, or train into another --out"
             )
 
 
 def given(options: argparse.Namespace) -> dict:
     """Return the options that were named on the command line."""
     return {name: value for name, value in vars(options).items() if value is not None}
+
+
+def typed(name: str) -> str:
+    """Return an option as it is typed: ``--batch-size`` for ``batch_size``."""
+    return "--" + name.replace("_", "-")
+
+
+def with_typed_names(message: str, options: argparse.Namespace) -> str:
+    """Return a message with the names of options as they are typed, at its start and wherever they have a ``_``."""
+    return re.sub(r"^\w+|\w+_\w+", lambda word: typed(word[0]) if word[0] in options else word[0], message)
 
 
 def folder_path(options: argparse.Namespace) -> Path:
@@ -381,7 +417,7 @@ def parser() -> argparse.ArgumentParser:
     where.add_argument("--checkpoint-steps", type=int, default=200, help="steps between two checkpoints; default 200")
     recipe = top.add_argument_group("figures of the recipe, instead of the preset's")
     for field in dataclasses.fields(Recipe):
-        flag, text = "--" + field.name.replace("_", "-"), RECIPE_HELP[field.name]
+        flag, text = typed(field.name), RECIPE_HELP[field.name]
         if field.type is bool:
             recipe.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
         else:
@@ -393,17 +429,25 @@ def main(argv: list[str] | None = None) -> None:
     """Run the command; status 0 when done, 130 when stopped, 1 with a line that says what is wrong."""
     options = parser().parse_args(argv)
     path = folder_path(options)
+    if options.dataset is None and not RunFolder(path).started:
+        where = f"there is no run in {path}" if options.out else "nothing to do"
+        raise SystemExit(f"error: {where}: say --dataset NAME to start one, or --resume --out DIR to continue one")
     stopped = f"stopped; nothing is lost. Continue with the same command and --resume --out {path}"
-    rank = Processes.from_environment().rank
+    speaks = Processes.from_environment().local_rank == 0  # what is wrong for one is so for all on the machine
     try:
-        with joined() as processes, RunFolder(path, report, writable=processes.first) as folder:
+        with (
+            joined() as processes,
+            signals_to(signal.default_int_handler),
+            RunFolder(path, report, writable=processes.first) as folder,
+        ):
             run(options, folder, processes)
-    except (RunError, FloatingPointError, ValueError, FileNotFoundError) as error:
-        raise SystemExit(f"error: {error}" if rank == 0 else 1) from error
     except ConnectionError as error:
         raise SystemExit(f"error: {error}\n{stopped}") from error
-    except Stopped:
-        print(stopped, file=sys.stderr)
+    except (RunError, FloatingPointError, ValueError, OSError) as error:
+        raise SystemExit(f"error: {with_typed_names(str(error), options)}" if speaks else 1) from error
+    except (Stopped, KeyboardInterrupt):
+        if speaks:
+            print(stopped, file=sys.stderr)
         raise SystemExit(130) from None
 
 
