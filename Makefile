@@ -1,7 +1,7 @@
 # One command for each thing. On Windows, see "Without make" in the README.
 PYTHON ?= python3
 BIN := .venv/bin
-NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 600 --nbval-sanitize-with tests/sanitize.cfg
+NBVAL := -n auto --maxprocesses 4 --dist loadscope --nbval --nbval-current-env --nbval-cell-timeout 600 --nbval-sanitize-with tests/sanitize.cfg
 LAB_OPTIONS ?=
 
 # for a class: its folder, one assignment or all, and what a learning-management system hands out
@@ -24,7 +24,7 @@ test: .venv/installed  ## run the unit tests and every notebook, output by outpu
 	$(BIN)/python -m pytest $(NBVAL) tests notebooks
 
 test-all: test .venv/class-installed  ## the same, and the slower proofs: pictures, worked solutions, grading a class
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/slow
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 tests/slow
 	$(BIN)/python -m pytest tests/classroom
 
 lint: .venv/installed  ## check style and formatting of modules and notebooks

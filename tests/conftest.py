@@ -1,5 +1,9 @@
 """Shapes and types are checked while the tests run: jaxtyping's annotations, looked after by beartype."""
 
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # files are tested side by side: one core for each, kernels included
+
 import jaxtyping
 import pytest
 import torch

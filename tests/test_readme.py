@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from vit_course import VARIANTS, VisionTransformer
+from vit_course.train import parser
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -96,9 +97,20 @@ def test_the_result_is_the_logs():
 
 
 def test_the_code_does_what_its_comments_say():
-    (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    code, loading = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     names = {"images": torch.rand(1, 3, 224, 224)}
     exec(code, names)
     assert sum(parameter.numel() for parameter in names["model"].parameters()) == 86_567_656
     assert names["logits"].shape == (1, 1000)
     assert [tuple(weights.shape) for weights in names["maps"]] == 12 * [(1, 12, 197, 197)]
+    exec(loading, names)
+    assert names["about"]["dataset"] == "fashion_mnist"
+    assert names["model"](torch.zeros(1, 1, 28, 28)).shape == (1, len(names["about"]["class_names"]))
+
+
+def test_commands_for_training_can_be_typed_as_they_stand():
+    commands = re.findall(r"-m vit_course\.train ([^#\n]*)", README)
+    assert len(commands) == 3
+    for command in commands:
+        options = parser().parse_args(command.split())
+        assert options.dataset == "fashion_mnist" or options.resume

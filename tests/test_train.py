@@ -7,13 +7,11 @@ import json
 import math
 import os
 import pickle
-import pty
 import re
 import shlex
 import shutil
 import signal
 import sys
-import termios
 import threading
 from pathlib import Path
 
@@ -804,6 +802,7 @@ def test_without_a_terminal_there_is_one_line_an_epoch(tmp_path, capfd):
 
 
 def test_on_a_terminal_a_bar_shows_loss_accuracy_speed_and_the_time_left(tmp_path, monkeypatch):
+    pty, termios = (pytest.importorskip(name) for name in ("pty", "termios"))  # not on Windows
     outer, inner = pty.openpty()
     shown = io.BytesIO()
 

@@ -5,6 +5,7 @@
     log.jsonl            one line an epoch: the same, byte for byte, however often the run was interrupted
     times.jsonl          the same epochs: seconds, images a second
     checkpoints/         the last two; the file's name carries its step and the start of its SHA-256
+                         (a damaged or foreign one is put aside as .refused)
     weights.safetensors  the trained model; load_trained reads it
     result.json          validation and test, and what it took
 

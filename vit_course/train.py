@@ -289,7 +289,7 @@ def run(options: argparse.Namespace, folder: RunFolder, processes: Processes) ->
     if processes.first:
         if not folder.started:
             folder.start(dataclasses.asdict(config))
-        folder.add_session(machine.describe(config.device) | dict(processes=processes.count))
+        folder.add_session(machine.describe(config.device) | dict(threads=config.threads, processes=processes.count))
     if trainer:
         with signals_to(trainer.request_stop):
             result = trainer.train()

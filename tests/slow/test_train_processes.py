@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from training_runs import TINY, checkpoints, outcome, session
+from sessions import session
+from training_runs import TINY, checkpoints, outcome
 
 from vit_course import train as command
 
@@ -61,7 +62,7 @@ def records(folder: Path) -> list[dict]:
 def whole(tmp_path_factory):
     """Return a run of two processes, with dropout, trained without a break."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    assert ended(workers([folder] * 2), 120) == [0, 0]
+    assert ended(workers([folder] * 2), 600) == [0, 0]  # the first one imports torch
     return folder
 
 
@@ -69,7 +70,7 @@ def whole(tmp_path_factory):
 def alone(tmp_path_factory):
     """Return the run of one process without dropout, which each process would draw for itself."""
     folder = tmp_path_factory.mktemp("alone") / "run"
-    assert ended([session(folder, *NO_DROPOUT)], 120) == [0]
+    assert ended([session(folder, *NO_DROPOUT)], 600) == [0]
     return folder
 
 
@@ -93,7 +94,7 @@ def same_result(ours: Path, theirs: Path) -> None:
 
 def test_torchrun_with_two_processes_comes_to_the_result_of_one(alone, tmp_path):
     with torchrun(tmp_path / "run", *NO_DROPOUT) as launched:
-        output, errors = launched.communicate(timeout=300)
+        output, errors = launched.communicate(timeout=600)
     assert launched.returncode == 0, errors
     same_result(tmp_path / "run", alone)
     assert outcome(tmp_path / "run") != outcome(alone)  # two halves are not rounded like the whole
@@ -103,17 +104,22 @@ def test_torchrun_with_two_processes_comes_to_the_result_of_one(alone, tmp_path)
     assert len(re.findall(r"^epoch", errors, re.MULTILINE)) == 3
 
 
+def children_of(parent: int) -> list[int]:
+    """Return the processes that torchrun has started for the run."""
+    command = ["ps", "-A", "-o", "pid=,ppid=,args="]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 2) for line in listing.splitlines()]
+    return [int(pid) for pid, of, arguments in rows if int(of) == parent and "vit_course" in arguments]
+
+
 def test_under_torchrun_a_killed_process_ends_the_run_with_a_message_and_it_goes_on(whole, tmp_path):
     folder = tmp_path / "run"
     with torchrun(folder) as launched:
-        deadline = time.monotonic() + 200
+        deadline = time.monotonic() + 600
+        while len(children := children_of(launched.pid)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.1)
         while not checkpoints(folder) and time.monotonic() < deadline:
-            time.sleep(0.005)
-        listing = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
-        rows = [line.split(None, 2) for line in listing.stdout.splitlines()]
-        children = sorted(
-            int(pid) for pid, parent, args in rows if int(parent) == launched.pid and "vit_course" in args
-        )
+            time.sleep(0.001)
         os.kill(children[1], signal.SIGKILL)
         died = time.monotonic()
         _, errors = launched.communicate(timeout=120)
@@ -229,7 +235,7 @@ def test_processes_that_do_not_share_the_folder_are_told_so(tmp_path):
 def test_a_compiled_model_learns_the_same(tmp_path):
     options = (*NO_DROPOUT, "--epochs", "1", "--pool", "mean")
     plain, compiled = tmp_path / "plain", tmp_path / "compiled"
-    assert ended([session(plain, *options), session(compiled, *options, "--compile")], 300) == [0, 0]
+    assert ended([session(plain, *options), session(compiled, *options, "--compile")], 600) == [0, 0]
     (mine,), (yours,) = records(compiled), records(plain)
     assert mine == pytest.approx(yours, rel=1e-4)
     one, other = (load_file(folder / "weights.safetensors") for folder in (compiled, plain))

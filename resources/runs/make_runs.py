@@ -1,0 +1,110 @@
+"""Train every recorded run with the training command, and keep what it logged: one line a run, in ``*.jsonl`` here.
+
+    python resources/runs/make_runs.py             all of them: some three hours on two cores
+    python resources/runs/make_runs.py cifar10     one group: digits, fashion_mnist, cifar10 or ablation
+
+Runs go one after another, so that none slows another down; those of the ablation, which use one core each, two at a
+time. A run that was interrupted is resumed, a finished one is read again: delete ``runs/recorded`` to train anew.
+The weights of the long run on Fashion-MNIST are copied to ``resources/fashion_mnist_patch4.safetensors``, and
+``make_table.py`` writes ``README.md`` and that model's card from the lines.
+"""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
+from pathlib import Path
+
+from make_table import SHIPPED, write_pages
+
+HERE = Path(__file__).parent
+FOLDERS = HERE.parents[1] / "runs" / "recorded"
+AT_ONCE = 2  # runs of the ablation, which use one core each; all others have the machine to themselves
+EPOCHS = {7: 1.6, 4: 0.55, 14: 4.0}  # of the ablation, by patch size: a minute each, by the times in the log
+ABLATION = {  # the quick preset of Fashion-MNIST, and what is changed
+    "the preset": "",
+    "no positions": "--no-positions",
+    "mean of the tokens": "--pool mean",
+    "mirror images": "--flip",
+    "shifts by up to a pixel": "--crop 1",
+    "no warm-up": "--warmup 0",
+    "no weight decay": "--weight-decay 0",
+    "patch 4": "--patch-size 4",
+    "patch 14": "--patch-size 14",
+}
+
+
+def recorded_runs() -> dict[str, dict[str, str]]:
+    """Return, for every group, the runs by name, and the options of each."""
+    clothes = "--dataset fashion_mnist"
+    return {
+        "digits": {f"digits-seed{seed}": f"--dataset digits --threads 1 --seed {seed}" for seed in range(5)},
+        "fashion_mnist": {"fashion_mnist-long-seed0": f"{clothes} --preset long --threads 1 --seed 0"}
+        | {f"fashion_mnist-seed{seed}": f"{clothes} --threads 2 --seed {seed}" for seed in range(3)},
+        "cifar10": {"cifar10-long-seed0": "--dataset cifar10 --preset long --threads 1 --seed 0"},
+        "ablation": {
+            f"{change}, seed {seed}": f"{clothes} --threads 1 --epochs {epochs(options):g} {options} --seed {seed}"
+            for seed in range(3)  # seeds outside, so that a slow hour of the machine hits all changes alike
+            for change, options in ABLATION.items()
+        },
+    }
+
+
+def epochs(options: str) -> float:
+    """Return how many epochs of a run of the ablation its budget buys: longer sequences cost more."""
+    return next((EPOCHS[size] for size in EPOCHS if f"--patch-size {size}" in options), EPOCHS[7])
+
+
+def folder_name(name: str) -> str:
+    """Return a run's folder: its name without spaces."""
+    return name.replace(", ", "-").replace(" ", "_")
+
+
+def record(name: str, options: str) -> dict:
+    """Train, or read again what was trained, and return its line."""
+    folder = FOLDERS / folder_name(name)
+    load_before = os.getloadavg()[0]
+    command = ["-m", "vit_course.train", *shlex.split(options), "--resume", "--out", str(folder)]
+    subprocess.run([sys.executable, *command], check=True)
+    if name == SHIPPED:
+        shutil.copyfile(folder / "weights.safetensors", HERE.parent / "fashion_mnist_patch4.safetensors")
+    part = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.json*")}
+    return dict(
+        name=name,
+        command=f"python -m vit_course.train {options}",
+        config={key: value for key, value in json.loads(part["config"]).items() if key != "run"},
+        sessions=json.loads(part["environment"]),
+        load_before=load_before,
+        log=[json.loads(line) for line in part["log"].splitlines()],
+        times=[json.loads(line) for line in part["times"].splitlines()],
+        result=json.loads(part["result"]),
+    )
+
+
+def record_unless_known(name: str, options: str, old: dict[str, dict]) -> dict:
+    """Return the line of a run that is finished and recorded, or record it."""
+    finished = (FOLDERS / folder_name(name) / "result.json").exists()
+    line = old[name] if finished and name in old else record(name, options)
+    print(f"{name}: test accuracy {line['result']['test_accuracy']:.2%}", flush=True)
+    return line
+
+
+def main() -> None:
+    """Make the groups named on the command line, or all of them."""
+    groups = recorded_runs()
+    for group in sys.argv[1:] or groups:
+        path = HERE / f"{group}_runs.jsonl"
+        stored = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+        old = {line["name"]: line for line in stored}
+        with ThreadPoolExecutor(AT_ONCE if group == "ablation" else 1) as pool:
+            lines = list(pool.map(record_unless_known, groups[group], groups[group].values(), repeat(old)))
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    write_pages()
+
+
+if __name__ == "__main__":
+    main()

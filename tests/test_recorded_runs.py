@@ -1,0 +1,147 @@
+"""The recorded runs: the page says what the logs say, the logs meet what is promised, the shipped model is theirs."""
+
+import dataclasses
+import hashlib
+import json
+import re
+import shlex
+import statistics
+from pathlib import Path
+
+import make_runs
+import make_table
+import pytest
+import torch
+
+from vit_course import training
+from vit_course.data import load_dataset
+from vit_course.recipes import preset
+from vit_course.runs import load_trained
+from vit_course.train import new_config, parser
+
+ROOT = Path(__file__).resolve().parents[1]
+RUNS = ROOT / "resources" / "runs"
+SHIPPED = ROOT / "resources" / "fashion_mnist_patch4.safetensors"
+ALL_RUNS = {group: make_table.read(group) for group in (*make_table.GROUPS, "ablation")}
+LONG = next(run for run in ALL_RUNS["fashion_mnist"] if run["config"]["preset"] == "long")
+
+
+def accuracies(group, preset):
+    return [run["result"]["test_accuracy"] for run in ALL_RUNS[group] if run["config"]["preset"] == preset]
+
+
+def minutes(group, preset):
+    return [run["result"]["seconds"] / 60 for run in ALL_RUNS[group] if run["config"]["preset"] == preset]
+
+
+def test_the_page_is_written_from_the_logs():
+    assert (RUNS / "README.md").read_text(encoding="utf-8") == make_table.table()
+
+
+@pytest.mark.parametrize("group", [*make_table.GROUPS, "ablation"])
+def test_every_planned_run_is_recorded_once_in_order(group):
+    planned = make_runs.recorded_runs()[group]
+    assert [run["name"] for run in ALL_RUNS[group]] == list(planned)
+    for run, options in zip(ALL_RUNS[group], planned.values(), strict=True):
+        assert run["command"] == f"python -m vit_course.train {options}"
+
+
+@pytest.mark.parametrize("run", [run for runs in ALL_RUNS.values() for run in runs], ids=lambda run: run["name"])
+def test_a_command_still_means_what_was_recorded(run):
+    words = shlex.split(run["command"].removeprefix("python -m vit_course.train "))
+    config = dataclasses.asdict(new_config(parser().parse_args([*words, "--device", "cpu"])))
+    assert config == run["config"]
+
+
+@pytest.mark.parametrize("run", [run for runs in ALL_RUNS.values() for run in runs], ids=lambda run: run["name"])
+def test_a_log_is_whole_and_follows_the_schedule(run):
+    recipe, images = run["config"]["recipe"], run["result"]["images"]["train"]
+    steps_per_epoch = images // recipe["batch_size"]
+    total = round(recipe["epochs"] * steps_per_epoch)
+    assert run["log"][-1]["step"] == total
+    assert [line["epoch"] for line in run["log"]] == [line["epoch"] for line in run["times"]]
+    assert [line["epoch"] for line in run["log"]] == list(range(1, -(-total // steps_per_epoch) + 1))
+    for line in run["log"]:
+        assert line["step"] == min(line["epoch"] * steps_per_epoch, total)
+        options = dict(total_steps=total, warmup_steps=round(recipe["warmup"] * total), peak=recipe["peak_lr"])
+        assert line["learning_rate"] == training.learning_rate_schedule(line["step"] - 1, **options)
+    assert run["log"][-1]["valid_accuracy"] == run["result"]["valid_accuracy"]
+    seconds = [line["seconds"] for line in run["times"]]
+    assert seconds == sorted(seconds)
+    assert seconds[-1] <= run["result"]["seconds"]
+
+
+def test_fashion_mnist_reaches_88_percent_in_3_minutes_in_the_median_of_three_seeds():
+    assert len(accuracies("fashion_mnist", "quick")) == 3
+    assert statistics.median(accuracies("fashion_mnist", "quick")) >= 0.88
+    assert max(minutes("fashion_mnist", "quick")) <= 3
+
+
+def test_fashion_mnist_with_patch_4_reaches_89_percent_in_25_minutes():
+    assert min(accuracies("fashion_mnist", "long")) >= 0.89
+    assert max(minutes("fashion_mnist", "long")) <= 25
+
+
+def test_cifar10_reaches_60_percent_in_45_minutes():
+    assert min(accuracies("cifar10", "long")) >= 0.60
+    assert max(minutes("cifar10", "long")) <= 45
+
+
+def test_five_seeds_of_the_digits():
+    assert len(accuracies("digits", "quick")) == 5
+    assert min(accuracies("digits", "quick")) >= 0.95
+
+
+def test_runs_of_the_ablation_change_what_they_say_and_nothing_else():
+    base = dataclasses.asdict(preset("fashion_mnist"))
+    for run in ALL_RUNS["ablation"]:
+        recipe = run["config"]["recipe"]
+        changed = {name for name in recipe if recipe[name] != base[name]} - {"epochs"}
+        assert len(changed) == (not run["name"].startswith("the preset")), run["name"]
+
+
+# The model that comes with the course
+
+
+def test_the_shipped_model_is_the_recorded_runs_own():
+    assert hashlib.sha256(SHIPPED.read_bytes()).hexdigest() == LONG["result"]["weights_sha256"]
+    assert SHIPPED.stat().st_size <= 2 * 1024**2
+
+
+def test_the_shipped_model_is_loaded_in_one_line():
+    model, about = load_trained("fashion_mnist")
+    assert not model.training
+    assert sum(parameter.numel() for parameter in model.parameters()) == LONG["result"]["parameters"]
+    assert about["class_names"][9] == "Ankle boot"
+    assert [len(about["mean"]), len(about["std"])] == [1, 1]
+    maps = model.attention_maps(torch.zeros(1, 1, 28, 28))
+    assert maps[0].shape[-1] == 7 * 7 + 1
+
+
+def test_the_shipped_model_gives_the_recorded_accuracy_on_the_real_test_images():
+    try:
+        train_set, test_set = load_dataset("fashion_mnist")
+    except FileNotFoundError:
+        pytest.skip("Fashion-MNIST is not on this machine, and there is no network")
+    model, about = load_trained("fashion_mnist")
+    torch.testing.assert_close(train_set.mean, torch.tensor(about["mean"]))
+    torch.testing.assert_close(train_set.std, torch.tensor(about["std"]))
+    loss, accuracy = training.evaluate(model, test_set.normalized())
+    assert abs(accuracy - LONG["result"]["test_accuracy"]) <= 0.0002  # two images: another processor rounds otherwise
+    assert abs(loss - LONG["result"]["test_loss"]) < 1e-4
+
+
+def test_the_model_card_states_the_recorded_figures():
+    card = SHIPPED.with_suffix(".md").read_text(encoding="utf-8")
+    assert card == make_table.model_card()
+    assert LONG["command"] in card
+    assert f"{LONG['result']['test_accuracy']:.2%}".replace("%", " %") in card
+    assert f"{LONG['result']['parameters']:,}" in card
+    assert LONG["result"]["weights_sha256"] in card
+    assert re.search(r"MIT", card)
+
+
+def test_logs_name_no_place_on_the_machine():
+    for path in RUNS.glob("*.jsonl"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            assert not re.search(r"/(home|root|work|tmp|Users)/", json.dumps(json.loads(line)))
