@@ -73,8 +73,8 @@ def joined() -> Iterator[Processes]:
         return
     if processes.local_rank < torch.cuda.device_count():
         torch.cuda.set_device(processes.local_rank)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
     try:
+        dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
         yield processes
         dist.destroy_process_group()
     except RuntimeError as error:  # what gloo and NCCL raise when a process at the other end is gone
