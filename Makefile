@@ -25,7 +25,7 @@ test: .venv/installed  ## run the unit tests and every notebook, output by outpu
 
 test-all: test .venv/class-installed  ## the same, and the slower proofs: pictures, worked solutions, grading a class
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 tests/slow
-	$(BIN)/python -m pytest tests/classroom
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadscope tests/classroom
 
 lint: .venv/installed  ## check style and formatting of modules and notebooks
 	$(BIN)/ruff check .
