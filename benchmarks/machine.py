@@ -26,12 +26,16 @@ def matmul_peak(*, sides: tuple[int, ...] = (1024, 2048), repeats: int = 5) -> f
     return best
 
 
+def load() -> float | None:
+    """Return how many processes wanted a core, on average over the last minute, where the system says it."""
+    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+
+
 def describe() -> dict:
     """Return what a log says of the machine.
 
     Returns:
-        Date, versions, processor, cores and threads; ``matmul_flops``, the measured peak; ``load``, how many processes
-        wanted a core, on average over the minute before, where the system says it.
+        Date, versions, processor, cores and threads; ``load``, before anything is measured; ``matmul_flops``, the
+        measured peak.
     """
-    load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
-    return machine.describe() | dict(matmul_flops=matmul_peak(), load=load)
+    return machine.describe() | dict(load=load(), matmul_flops=matmul_peak())

@@ -1,6 +1,6 @@
 """Compare the accuracy that our preset and published recipes reach in the same seconds on the same cores.
 
-    python benchmarks/time_to_accuracy.py                       all of it, 27 minutes on two cores
+    python benchmarks/time_to_accuracy.py                       all of it, 29 minutes on two cores
     python benchmarks/time_to_accuracy.py --quick --out F       seconds, on the digits: does it run?
 
 A published recipe runs once, with its own schedule, and is tested at each mark. Ours runs once for every budget, since
@@ -29,8 +29,9 @@ from vit_course.recipes import preset
 
 OURS = "vit_course"
 MARKS = (60.0, 120.0, 300.0)  # seconds
-SHORTER_BUDGETS = (15.0, 30.0)  # of ours, to see when it gets where the others end
+SHORTER_BUDGETS = (20.0, 40.0, 100.0)  # of ours, a third of those: does it get where the others end?
 MARGIN = 0.97  # of our speed so far, so that a run of ours ends within its budget
+ATTEMPTS = 3  # at that; one that takes longer is made anew
 
 
 def plan(marks: Sequence[float], recipes: Sequence[str], shorter: Sequence[float] = ()) -> list[tuple[str, float]]:
@@ -88,9 +89,9 @@ def _notes(runs: Sequence[dict]) -> list[str]:
     """Return what was compared, in Markdown."""
     losses = {run["recipe"]: f" Training loss in its last seconds: {run['slices'][-1]['loss']}." for run in runs}
     return [
-        "One run each. Ours has a run of its own for each time, because its schedule ends there; a published recipe "
-        "runs once, by its own schedule. The clock stands still while a model is validated, tested or saved. All train "
-        "on the same images, which lie in memory.",
+        "One run each. Ours has a run of its own for each time, because its schedule ends there; one that takes longer "
+        "is made anew. A published recipe runs once, by its own schedule. The clock stands still while a model is "
+        "validated, tested or saved. All train on the same images, which lie in memory.",
         "The published recipes were written anew from their pages, true to them in model, first weights, dropout, "
         "optimizer, rate, batch and augmentation. Nothing of theirs is slower than it has to be: written-out attention "
         "where that is faster, fused optimizer, one channel, augmentation and resizing of whole batches. They were "
@@ -119,13 +120,17 @@ def _disturbance(runs: Sequence[dict]) -> list[str]:
     return [" ".join(sentences)]
 
 
+def _in_time(run: dict) -> bool:
+    return run["tests"][0]["seconds"] <= run["budget"]
+
+
 def _evenness(run: dict) -> float:
     speeds = [part["images_per_second"] for part in run["slices"]]
     return min(speeds) / statistics.median(speeds)
 
 
 def started(path: Path, settings: dict) -> dict:
-    """Return the log as far as it goes, or a new one.
+    """Return the log as far as it goes, or a new one; without our runs where our recipe has changed since.
 
     Raises:
         ValueError: the file's runs were made on another machine or with other settings.
@@ -133,14 +138,16 @@ def started(path: Path, settings: dict) -> dict:
     log, here = report.load(path), machine.describe()
     if log is None:
         return dict(machine=here, settings=settings, runs=[])
-    fixed = ("processor", "cores", "torch", "threads")
-    then, now = (about | more for about, more in ((log["machine"], log["settings"]), (here, settings)))
-    for name in (*fixed, *settings):
+    fixed = ("processor", "cores", "torch", "threads", "dataset", "marks", "valid_fraction")
+    then, now = (about | more | more["ours"] for about, more in ((log["machine"], log["settings"]), (here, settings)))
+    for name in fixed:
         if (old := then.get(name)) != (new := now[name]):
             raise ValueError(
                 f"out must hold runs of the same machine and settings, or nothing; in {path}, {name} was {old!r} and "
                 f"is now {new!r}: delete the file, or name another --out"
             )
+    if log["settings"]["ours"] != settings["ours"]:  # the published runs do not depend on it
+        log |= dict(settings=settings, runs=[run for run in log["runs"] if run["recipe"] != OURS])
     return log
 
 
@@ -173,7 +180,11 @@ def benchmark(
         ValueError: the log is of another machine or other settings.
     """
     threads, ours = torch.get_num_threads(), preset(dataset, timed_runs.PRESET)
-    log = started(path, dict(dataset=dataset, marks=list(marks), ours=dataclasses.asdict(ours)))
+    log = started(
+        path,
+        dict(dataset=dataset, marks=list(marks), valid_fraction=ours.valid_fraction, ours=dataclasses.asdict(ours)),
+    )
+    log["runs"] = [run for run in log["runs"] if run["recipe"] != OURS or _in_time(run)]
     done = [(run["recipe"], run["budget"]) for run in log["runs"]]
     left = [run for run in runs if run not in done]
     minutes = sum(seconds for _, seconds in left) / 60
@@ -183,16 +194,19 @@ def benchmark(
     speed = None  # of ours, in epochs a second
     for recipe, seconds in left:
         run = dict(recipe=recipe, budget=seconds, date=datetime.now(UTC).isoformat(timespec="seconds"))
-        before = _load()
+        before = machine.load()
         if recipe == OURS:
             speed = speed or timed_runs.our_epochs_a_second(dataset, threads=threads, seconds=min(3.0, *marks))
-            epochs = round(MARGIN * seconds * speed, 3)
-            about = dict(budget=seconds, epochs=epochs, threads=threads, slice_seconds=slice_seconds)
-            run |= timed_runs.train_ours(dataset, **about)
-            speed = epochs / run["tests"][0]["seconds"]  # of the last run: the next one's epochs come closer
+            for _ in range(ATTEMPTS):
+                epochs = round(MARGIN * seconds * speed, 3)
+                about = dict(budget=seconds, epochs=epochs, threads=threads, slice_seconds=slice_seconds)
+                run |= timed_runs.train_ours(dataset, **about)
+                speed = epochs / run["tests"][0]["seconds"]  # of the last run: the next one's epochs come closer
+                if _in_time(run):
+                    break
         else:
             run |= timed_runs.train_published(RECIPES[recipe], *sets, marks=marks, slice_seconds=slice_seconds)
-        log["runs"].append(run | dict(load=[before, _load()]))
+        log["runs"].append(run | dict(load=[before, machine.load()]))
         save(log | summary(log["runs"]), path)
         for test in run["tests"]:
             accuracy, images = f"{test['accuracy']:.2%}", f"{test['images']:,} images"
@@ -211,11 +225,6 @@ def _at_28_pixels(images: LabelledImages) -> LabelledImages:
         return images
     about = dict(class_names=images.class_names, mean=images.mean, std=images.std)
     return LabelledImages(F.interpolate(images.images, size=28), images.labels, **about)
-
-
-def _load() -> float | None:
-    """Return how many processes have wanted a core, on average over the last minute, where the system says it."""
-    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
 
 
 def main(argv: list[str] | None = None) -> None:

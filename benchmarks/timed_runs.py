@@ -20,7 +20,7 @@ from vit_course import training
 from vit_course.data import LabelledImages
 from vit_course.recipes import preset
 from vit_course.runs import RunFolder
-from vit_course.train import Config, Trainer
+from vit_course.trainer import Config, Trainer
 
 PRESET = "quick"
 SEED = 0

@@ -25,11 +25,13 @@ from training_runs import TINY, checkpoints, outcome
 
 from vit_course import VisionTransformer, data
 from vit_course import train as command
+from vit_course import trainer as trainers
 from vit_course.data import LabelledImages
 from vit_course.processes import Processes
 from vit_course.recipes import PRESETS, Recipe
 from vit_course.runs import RunFolder, load_trained
-from vit_course.train import Config, MixedPrecision, Trainer, main, parser
+from vit_course.train import main, parser
+from vit_course.trainer import Config, MixedPrecision, Trainer
 
 pytestmark = pytest.mark.usefixtures("as_readers_run_it", "same_threads_after")
 TINY = [*TINY, "--batch-size", "28"]  # of the few images below; still 5 steps an epoch, and 10 images left out
@@ -195,7 +197,7 @@ def test_the_validation_images_are_the_same_for_every_seed(tmp_path):
 
 def test_no_validation_image_is_trained_on_and_the_test_images_are_seen_once_at_the_end(tmp_path, monkeypatch):
     seen, events = [], []
-    train_step, evaluate = command.train_step, command.evaluate
+    train_step, evaluate = trainers.train_step, trainers.evaluate
 
     def watched_step(model, optimizer, images, labels, **options):
         seen.extend(tuple(image) for image in images.flatten(1).tolist())
@@ -208,8 +210,8 @@ def test_no_validation_image_is_trained_on_and_the_test_images_are_seen_once_at_
         return evaluate(model, dataset)
 
     held = []
-    monkeypatch.setattr(command, "train_step", watched_step)
-    monkeypatch.setattr(command, "evaluate", watched_evaluate)
+    monkeypatch.setattr(trainers, "train_step", watched_step)
+    monkeypatch.setattr(trainers, "evaluate", watched_evaluate)
     train(tmp_path, *shlex.split(CLEAN))
     assert events == [*["step"] * 5, "validation"] * 3 + ["test"]
     train_set, test_set = (dataset.normalized() for dataset in data.load_dataset("digits"))
@@ -361,7 +363,7 @@ def test_processes_share_one_batch_and_draw_their_own_dropout(tmp_path, monkeypa
         seen.append((images, labels, torch.initial_seed()))
         return 1.0
 
-    monkeypatch.setattr(command, "train_step", watched)
+    monkeypatch.setattr(trainers, "train_step", watched)
     config = command.new_config(parser().parse_args(TINY))
     for processes in (Processes(), Pretended(0, 0, 2), Pretended(1, 1, 2)):
         Trainer(config, RunFolder(tmp_path), processes).step(torch.arange(40, 68))
@@ -731,8 +733,8 @@ def send(number: int, times: int, moment: str, monkeypatch) -> list[str]:
 
         return call
 
-    monkeypatch.setattr(command, "train_step", watched("step", command.train_step))
-    monkeypatch.setattr(command, "evaluate", watched("validation", command.evaluate))
+    monkeypatch.setattr(trainers, "train_step", watched("step", trainers.train_step))
+    monkeypatch.setattr(trainers, "evaluate", watched("validation", trainers.evaluate))
     monkeypatch.setattr(data, "load_dataset", watched("start-up", data.load_dataset))
     return passed
 

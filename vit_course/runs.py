@@ -280,9 +280,8 @@ def load_trained(path: str | Path) -> tuple[VisionTransformer, dict]:
     path = shipped.get(str(path), Path(path))
     try:
         tensors, about = _unpack(path.read_bytes())
-        digest = about.pop("sha256", None)  # models saved before it was added have none
-        if digest not in (None, hashlib.sha256(_pack(tensors, about)).hexdigest()):
-            raise RunError("altered since it was saved: its SHA-256 is another")
+        if about.pop("sha256", None) != hashlib.sha256(_pack(tensors, about)).hexdigest():
+            raise RunError("altered since it was saved: its SHA-256 is missing or another")
         sizes = about.pop("model")
         model = VisionTransformer(**sizes | dict(image_size=tuple(sizes["image_size"])))
         model.load_state_dict(tensors)

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 
 from vit_course import VisionTransformer, training
 from vit_course.data import LabelledImages, load_dataset
+from vit_course.machine import processor
 
 LOG = Path(__file__).with_name("digits.jsonl")
 SEEDS = range(5)
@@ -40,14 +41,6 @@ def shifted(dataset: LabelledImages, down: int, right: int) -> LabelledImages:
     images = F.pad(dataset.images, [1, 1, 1, 1], mode="replicate")[:, :, top : top + h, left : left + w]
     about = dict(class_names=dataset.class_names, mean=dataset.mean, std=dataset.std)
     return LabelledImages(images, dataset.labels, **about)
-
-
-def processor() -> str:
-    """Return the processor's trade name."""
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.is_file() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def run(changes: dict, seed: int) -> dict:

@@ -18,7 +18,8 @@ from safetensors.torch import load_file
 from sessions import session
 from training_runs import TINY, checkpoints, outcome
 
-from vit_course import train as command
+from vit_course import trainer
+from vit_course.runs import RunFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_DROPOUT = ("--dropout", "0")
@@ -133,7 +134,7 @@ def test_under_torchrun_a_killed_process_ends_the_run_with_a_message_and_it_goes
 
 def die_in_step(number: int) -> None:
     """Let this process kill itself in a step, counted from 1, when the others count on it."""
-    real, steps = command.train_step, []
+    real, steps = trainer.train_step, []
 
     def may_die(*arguments, **options):
         steps.append(arguments)
@@ -141,7 +142,7 @@ def die_in_step(number: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return real(*arguments, **options)
 
-    command.train_step = may_die
+    trainer.train_step = may_die
 
 
 @pytest.mark.parametrize("victim", [0, 1])
@@ -163,7 +164,7 @@ def test_whoever_dies_the_other_says_so_and_the_run_goes_on_to_the_same_bytes(vi
 def signal_itself(number: int, moment: str) -> None:
     """Let this process send itself a signal, in its third step or in its first validation."""
     name = dict(step="train_step", validation="evaluate")[moment]
-    real, calls = getattr(command, name), []
+    real, calls = getattr(trainer, name), []
 
     def call(*arguments, **options):
         calls.append(arguments)
@@ -171,7 +172,7 @@ def signal_itself(number: int, moment: str) -> None:
             os.kill(os.getpid(), number)
         return real(*arguments, **options)
 
-    setattr(command, name, call)
+    setattr(trainer, name, call)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +214,7 @@ def test_what_is_wrong_for_all_is_said_once(options, message, tmp_path):
 
 def test_a_folder_in_use_ends_all_processes(whole, tmp_path):
     folder = Path(shutil.copytree(whole, tmp_path / "run"))
-    with command.RunFolder(folder):
+    with RunFolder(folder):
         codes = ended(workers([folder] * 2, "--resume"))
     assert codes == [1, 1]
     assert said(folder).startswith(f"error: {folder} is in use: another process is training there")
