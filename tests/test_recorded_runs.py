@@ -5,7 +5,6 @@ import hashlib
 import json
 import re
 import shlex
-import statistics
 from pathlib import Path
 
 import make_runs
@@ -26,12 +25,18 @@ ALL_RUNS = {group: make_table.read(group) for group in (*make_table.GROUPS, "abl
 LONG = next(run for run in ALL_RUNS["fashion_mnist"] if run["config"]["preset"] == "long")
 
 
-def accuracies(group, preset):
-    return [run["result"]["test_accuracy"] for run in ALL_RUNS[group] if run["config"]["preset"] == preset]
+def of_preset(dataset, name):
+    """The runs of a preset just as it is, without changes."""
+    recipe = dataclasses.asdict(preset(dataset, name))
+    return [run for run in ALL_RUNS[dataset] if run["config"]["recipe"] == recipe]
 
 
-def minutes(group, preset):
-    return [run["result"]["seconds"] / 60 for run in ALL_RUNS[group] if run["config"]["preset"] == preset]
+def accuracies(dataset, name):
+    return [run["result"]["test_accuracy"] for run in of_preset(dataset, name)]
+
+
+def minutes(dataset, name):
+    return [run["result"]["seconds"] / 60 for run in of_preset(dataset, name)]
 
 
 def test_the_page_is_written_from_the_logs():
@@ -43,12 +48,15 @@ def test_every_planned_run_is_recorded_once_in_order(group):
     planned = make_runs.recorded_runs()[group]
     assert [run["name"] for run in ALL_RUNS[group]] == list(planned)
     for run, options in zip(ALL_RUNS[group], planned.values(), strict=True):
-        assert run["command"] == f"python -m vit_course.train {options}"
+        assert run["command"] == make_runs.command_line(run["name"], options)
+        assert run["command"].endswith(f" -m vit_course.train {options}")
+        (processes,) = {session["processes"] for session in run["sessions"]}
+        assert run["command"].startswith(f"torchrun --nproc_per_node={processes} -m" if processes > 1 else "python -m")
 
 
 @pytest.mark.parametrize("run", [run for runs in ALL_RUNS.values() for run in runs], ids=lambda run: run["name"])
 def test_a_command_still_means_what_was_recorded(run):
-    words = shlex.split(run["command"].removeprefix("python -m vit_course.train "))
+    words = shlex.split(run["command"].partition("vit_course.train ")[2])
     config = dataclasses.asdict(new_config(parser().parse_args([*words, "--device", "cpu"])))
     assert config == run["config"]
 
@@ -71,14 +79,14 @@ def test_a_log_is_whole_and_follows_the_schedule(run):
     assert seconds[-1] <= run["result"]["seconds"]
 
 
-def test_fashion_mnist_reaches_88_percent_in_3_minutes_in_the_median_of_three_seeds():
+def test_fashion_mnist_reaches_88_percent_in_3_minutes_with_three_seeds():
     assert len(accuracies("fashion_mnist", "quick")) == 3
-    assert statistics.median(accuracies("fashion_mnist", "quick")) >= 0.88
+    assert min(accuracies("fashion_mnist", "quick")) >= 0.88
     assert max(minutes("fashion_mnist", "quick")) <= 3
 
 
-def test_fashion_mnist_with_patch_4_reaches_89_percent_in_25_minutes():
-    assert min(accuracies("fashion_mnist", "long")) >= 0.89
+def test_fashion_mnist_with_patch_4_reaches_91_percent_in_25_minutes():
+    assert min(accuracies("fashion_mnist", "long")) >= 0.91
     assert max(minutes("fashion_mnist", "long")) <= 25
 
 
@@ -129,6 +137,13 @@ def test_the_shipped_model_gives_the_recorded_accuracy_on_the_real_test_images()
     loss, accuracy = training.evaluate(model, test_set.normalized())
     assert abs(accuracy - LONG["result"]["test_accuracy"]) <= 0.0002  # two images: another processor rounds otherwise
     assert abs(loss - LONG["result"]["test_loss"]) < 1e-4
+
+    with torch.no_grad():
+        answers = torch.cat([model(images).argmax(dim=-1) for images in test_set.normalized().images.split(500)])
+    wrong = answers != test_set.labels
+    tops = torch.tensor([about["class_names"].index(name) for name in ("T-shirt/top", "Shirt", "Pullover", "Coat")])
+    confused = wrong & torch.isin(answers, tops) & torch.isin(test_set.labels, tops)
+    assert 0.6 < confused.sum() / wrong.sum() < 0.7  # "two thirds", says the card
 
 
 def test_the_model_card_states_the_recorded_figures():

@@ -1,6 +1,6 @@
 """Train every recorded run with the training command, and keep what it logged: one line a run, in ``*.jsonl`` here.
 
-    python resources/runs/make_runs.py             all of them: some three hours on two cores
+    python resources/runs/make_runs.py             all of them: more than an hour on two cores
     python resources/runs/make_runs.py cifar10     one group: digits, fashion_mnist, cifar10 or ablation
 
 Runs go one after another, so that none slows another down; those of the ablation, which use one core each, two at a
@@ -24,17 +24,18 @@ from make_table import SHIPPED, write_pages
 HERE = Path(__file__).parent
 FOLDERS = HERE.parents[1] / "runs" / "recorded"
 AT_ONCE = 2  # runs of the ablation, which use one core each; all others have the machine to themselves
-EPOCHS = {7: 1.6, 4: 0.55, 14: 4.0}  # of the ablation, by patch size: a minute each, by the times in the log
+PROCESSES = {SHIPPED: 2}  # of runs that are shared out; all others have one
+EPOCHS = {14: 4.2, 7: 2.4, 4: 0.8}  # of the ablation, by patch size: a minute each, by the times in the log
 ABLATION = {  # the quick preset of Fashion-MNIST, and what is changed
     "the preset": "",
     "no positions": "--no-positions",
     "mean of the tokens": "--pool mean",
-    "mirror images": "--flip",
+    "no mirror images": "--no-flip",
     "shifts by up to a pixel": "--crop 1",
     "no warm-up": "--warmup 0",
     "no weight decay": "--weight-decay 0",
+    "patch 7": "--patch-size 7",
     "patch 4": "--patch-size 4",
-    "patch 14": "--patch-size 14",
 }
 
 
@@ -43,7 +44,7 @@ def recorded_runs() -> dict[str, dict[str, str]]:
     clothes = "--dataset fashion_mnist"
     return {
         "digits": {f"digits-seed{seed}": f"--dataset digits --threads 1 --seed {seed}" for seed in range(5)},
-        "fashion_mnist": {"fashion_mnist-long-seed0": f"{clothes} --preset long --threads 1 --seed 0"}
+        "fashion_mnist": {SHIPPED: f"{clothes} --preset long --threads 1 --seed 0"}
         | {f"fashion_mnist-seed{seed}": f"{clothes} --threads 2 --seed {seed}" for seed in range(3)},
         "cifar10": {"cifar10-long-seed0": "--dataset cifar10 --preset long --threads 1 --seed 0"},
         "ablation": {
@@ -56,7 +57,7 @@ def recorded_runs() -> dict[str, dict[str, str]]:
 
 def epochs(options: str) -> float:
     """Return how many epochs of a run of the ablation its budget buys: longer sequences cost more."""
-    return next((EPOCHS[size] for size in EPOCHS if f"--patch-size {size}" in options), EPOCHS[7])
+    return next((EPOCHS[size] for size in EPOCHS if f"--patch-size {size}" in options), EPOCHS[14])
 
 
 def folder_name(name: str) -> str:
@@ -64,18 +65,26 @@ def folder_name(name: str) -> str:
     return name.replace(", ", "-").replace(" ", "_")
 
 
+def command_line(name: str, options: str) -> str:
+    """Return the command of a run, as one types it."""
+    count = PROCESSES.get(name, 1)
+    launcher = f"torchrun --nproc_per_node={count}" if count > 1 else "python"
+    return f"{launcher} -m vit_course.train {options}"
+
+
 def record(name: str, options: str) -> dict:
     """Train, or read again what was trained, and return its line."""
     folder = FOLDERS / folder_name(name)
     load_before = os.getloadavg()[0]
-    command = ["-m", "vit_course.train", *shlex.split(options), "--resume", "--out", str(folder)]
-    subprocess.run([sys.executable, *command], check=True)
+    launcher, *words = shlex.split(command_line(name, options))
+    launch = {"python": [], "torchrun": ["-m", "torch.distributed.run"]}[launcher]
+    subprocess.run([sys.executable, *launch, *words, "--resume", "--out", str(folder)], check=True)
     if name == SHIPPED:
         shutil.copyfile(folder / "weights.safetensors", HERE.parent / "fashion_mnist_patch4.safetensors")
     part = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.json*")}
     return dict(
         name=name,
-        command=f"python -m vit_course.train {options}",
+        command=command_line(name, options),
         config={key: value for key, value in json.loads(part["config"]).items() if key != "run"},
         sessions=json.loads(part["environment"]),
         load_before=load_before,
