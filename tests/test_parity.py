@@ -7,6 +7,7 @@ from torch import nn
 from transformers import ViTConfig, ViTForImageClassification
 
 from vit_course import VisionTransformer
+from vit_course.weights import to_huggingface
 
 COMMON = dict(num_layers=2, num_heads=4, hidden_dim=32, mlp_dim=48, num_classes=7)
 SIZES = {
@@ -16,47 +17,6 @@ SIZES = {
     "one head, one layer, one patch": dict(COMMON, image_size=8, patch_size=8, num_heads=1, num_layers=1),
     "deep": dict(COMMON, image_size=16, patch_size=4, num_heads=8, num_layers=6),
 }
-
-# ours -> theirs; a block's names stand behind layers.{i}.
-OUTER = {
-    "embedding.class_token": "vit.embeddings.cls_token",
-    "embedding.pos_embedding": "vit.embeddings.position_embeddings",
-    "embedding.patch_embedding.projection": "vit.embeddings.patch_embeddings.projection",
-    "encoder.ln": "vit.layernorm",
-    "head": "classifier",
-}
-INNER = {
-    "ln_1": "layernorm_before",
-    "self_attention.out_proj": "attention.o_proj",
-    "ln_2": "layernorm_after",
-    "mlp.linear_1": "mlp.fc1",
-    "mlp.linear_2": "mlp.fc2",
-}
-
-
-def hugging_face_names(ours: VisionTransformer) -> dict[str, torch.Tensor]:
-    """Return our state dict in their names and shapes."""
-    names = OUTER | {
-        f"encoder.layers.{i}.{our_name}": f"vit.layers.{i}.{their_name}"
-        for i in range(len(ours.encoder.layers))
-        for our_name, their_name in INNER.items()
-    }
-    state = {}
-    for name, value in ours.state_dict().items():
-        module, _, kind = name.rpartition(".")
-        if name in names:
-            state[names[name]] = value
-        elif module in names:
-            state[f"{names[module]}.{kind}"] = value
-        else:  # the fused layer, in three
-            layer = module.removeprefix("encoder.").removesuffix(".self_attention.qkv")
-            for letter, part in zip("qkv", value.chunk(3), strict=True):
-                state[f"vit.{layer}.attention.{letter}_proj.{kind}"] = part
-    conv = "vit.embeddings.patch_embeddings.projection.weight"
-    embedding = ours.embedding.patch_embedding
-    side = embedding.patch_size
-    state[conv] = state[conv].unflatten(1, (embedding.in_channels, side, side))
-    return state
 
 
 def both(
@@ -77,7 +37,7 @@ def both(
         attn_implementation=attention,
     )
     theirs = ViTForImageClassification(config).to(dtype).eval()
-    theirs.load_state_dict(hugging_face_names(ours))
+    theirs.load_state_dict(to_huggingface(ours))
     embedding = ours.embedding.patch_embedding
     return ours, theirs, randn(3, embedding.in_channels, *embedding.image_size).to(dtype)
 
@@ -121,6 +81,7 @@ def test_gradients_equal_hugging_faces():
 
 
 def test_mean_pooling_is_hugging_faces_tokens_averaged_without_the_class_token():
-    ours, theirs, images = both(dict(SIZES["wide, grey, odd patches"], pool="mean"))
+    ours, theirs, images = both(SIZES["wide, grey, odd patches"])
+    ours.pool = "mean"
     tokens = theirs.vit(images).last_hidden_state
     assert_equal(ours(images), theirs.classifier(tokens[:, 1:].mean(dim=1)))

@@ -1,0 +1,443 @@
+"""Checkpoints: every layout round trip, Hugging Face's logits, what is refused, and the command."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from support import SMALL, assert_equal, parameters_of, randn, randomize_, small_model
+from transformers import ViTConfig, ViTForImageClassification, ViTModel
+
+from vit_course import VisionTransformer, weights
+from vit_course.weights import load_weights, to_huggingface, to_timm, to_torchvision
+
+WRITERS = {
+    "vit_course": lambda model: {name: value.clone() for name, value in model.state_dict().items()},
+    "torchvision": to_torchvision,
+    "timm": to_timm,
+    "huggingface": to_huggingface,
+    "huggingface, as saved": lambda model: to_huggingface(model, saved=True),
+}
+SQUARE = dict(image_size=8)
+SIZES = {
+    "square": SQUARE,
+    "rectangular": {},
+    "grey, twelve layers": dict(in_channels=1, num_layers=12),
+    "one patch, one head": dict(image_size=4, num_heads=1),
+    "wide": dict(image_size=(4, 20), hidden_dim=12, mlp_dim=5),
+}
+
+
+def model_like(**changes):
+    """Another small model, with other random weights."""
+    return randomize_(VisionTransformer(**SMALL | changes), seed=7)
+
+
+def hugging_face(model, **changes):
+    """A model of theirs of our sizes, with random weights."""
+    embedding, block = model.embedding.patch_embedding, model.encoder.layers[0]
+    config = ViTConfig(
+        hidden_size=embedding.projection.out_features,
+        num_hidden_layers=len(model.encoder.layers),
+        num_attention_heads=block.self_attention.num_heads,
+        intermediate_size=block.mlp.linear_1.out_features,
+        image_size=embedding.image_size,
+        patch_size=embedding.patch_size,
+        num_channels=embedding.in_channels,
+        num_labels=model.head.out_features,
+        **dict(layer_norm_eps=1e-6, attn_implementation="sdpa") | changes,
+    )
+    return randomize_(ViTForImageClassification(config), seed=3)
+
+
+def images_of(model, dtype=torch.float64):
+    embedding = model.embedding.patch_embedding
+    return randn(3, embedding.in_channels, *embedding.image_size).to(dtype)
+
+
+def same(first, second):
+    assert_equal(dict(first), dict(second), atol=0)
+
+
+# There and back
+
+
+@pytest.mark.parametrize("layout", WRITERS)
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=list(SIZES))
+def test_every_layout_goes_there_and_back_exactly(layout, sizes):
+    model, other = small_model(**sizes), model_like(**sizes)
+    written = WRITERS[layout](model)
+    assert load_weights(other, written) == layout
+    same(other.state_dict(), model.state_dict())
+    same(WRITERS[layout](other), written)
+
+
+@pytest.mark.parametrize("layout", WRITERS)
+def test_what_is_written_and_what_is_loaded_share_no_memory_with_the_model(layout):
+    model, other = small_model(), model_like()
+    before = parameters_of(model)
+    written = WRITERS[layout](model)
+    load_weights(other, written)
+    for value in written.values():
+        value.zero_()
+    same(parameters_of(model), before)
+    same(parameters_of(other), before)
+
+
+def test_layouts_have_names_of_their_own():
+    model = small_model()
+    for layout, write in WRITERS.items():
+        assert weights.recognised(write(model))[0] == layout
+
+
+def test_old_names_of_torchvision_are_read():
+    model, other = small_model(), model_like()
+    old = {
+        name.replace(".mlp.0.", ".mlp.linear_1.").replace(".mlp.3.", ".mlp.linear_2."): value
+        for name, value in to_torchvision(model).items()
+    }
+    assert "encoder.layers.encoder_layer_1.mlp.linear_2.bias" in old
+    load_weights(other, old)
+    same(other.state_dict(), model.state_dict())
+
+
+def test_half_precision_is_read_into_the_models_own():
+    model, other = small_model(), model_like()
+    load_weights(other, {name: value.half() for name, value in to_timm(model).items()})
+    assert {parameter.dtype for parameter in other.parameters()} == {torch.float64}
+    assert_equal(parameters_of(other), {name: p.half().double() for name, p in parameters_of(model).items()}, atol=0)
+
+
+# Logits equal to Hugging Face's
+
+
+@pytest.mark.parametrize(("dtype", "atol"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=list(SIZES))
+def test_their_weights_give_their_logits(sizes, dtype, atol):
+    model = model_like(**sizes).to(dtype)
+    theirs = hugging_face(model).to(dtype)
+    images = images_of(model, dtype)
+    assert load_weights(model, theirs.state_dict()) == "huggingface"
+    expected = theirs(images).logits
+    assert expected.std() > 0.1
+    assert_equal(model(images), expected, atol=atol)
+
+
+def test_our_weights_give_our_logits_in_their_model():
+    model = small_model()
+    theirs = hugging_face(model)
+    theirs.load_state_dict(to_huggingface(model))
+    assert_equal(theirs(images_of(model)).logits, model(images_of(model)))
+
+
+@pytest.mark.parametrize("sizes", [SQUARE, {}], ids=["square", "rectangular"])
+def test_a_file_that_they_saved_is_read_and_one_of_ours_by_them(sizes, tmp_path):
+    model = model_like(**sizes)
+    theirs = hugging_face(model)
+    theirs.save_pretrained(tmp_path)
+    saved = load_file(tmp_path / "model.safetensors")
+    assert "vit.encoder.layer.1.attention.attention.key.bias" in saved
+    assert load_weights(model, saved) == "huggingface, as saved"
+    assert_equal(model(images_of(model)), theirs(images_of(model)).logits)
+    same(to_huggingface(model, saved=True), saved)
+
+    other = small_model(**sizes)
+    save_file(to_huggingface(other, saved=True), tmp_path / "model.safetensors", metadata=dict(format="pt"))
+    again = ViTForImageClassification.from_pretrained(tmp_path, dtype=torch.float64).eval()
+    assert_equal(again(images_of(other)).logits, other(images_of(other)))
+
+
+def test_the_bare_model_without_its_head_is_read_with_head_skip():
+    model = model_like()
+    bare = ViTModel(hugging_face(model).config)
+    assert {"pooler.dense.weight", "embeddings.cls_token"} <= set(bare.state_dict())
+    randomize_(bare)
+    head = parameters_of(model.head)
+    with pytest.raises(ValueError, match=r"(?s)missing: classifier.*unexpected: vit.pooler.*head='skip'"):
+        load_weights(model, bare.state_dict())
+    load_weights(model, bare.state_dict(), head="skip")
+    same(parameters_of(model.head), head)
+    assert_equal(model.forward_features(images_of(model)), bare(images_of(model)).last_hidden_state)
+
+
+def test_another_eps_shows_in_the_logits():
+    model = model_like()
+    theirs = hugging_face(model, layer_norm_eps=1e-2)
+    load_weights(model, theirs.state_dict())
+    assert (model(images_of(model)) - theirs(images_of(model)).logits).abs().max() > 1e-4
+
+
+# Heads and positions
+
+
+@pytest.mark.parametrize("layout", WRITERS)
+def test_a_head_for_other_classes_is_refused_unless_skipped(layout):
+    model, other = small_model(num_classes=9), model_like()
+    before = parameters_of(other)
+    with pytest.raises(ValueError, match=r"(?s)is \(9, 16\), the model's \(5, 16\).*head='skip'"):
+        load_weights(other, WRITERS[layout](model))
+    same(parameters_of(other), before)
+    load_weights(other, WRITERS[layout](model), head="skip")
+    same(parameters_of(other.head), {name.removeprefix("head."): before[name] for name in weights.HEAD})
+    same(parameters_of(other.encoder), parameters_of(model.encoder))
+
+
+def test_a_head_of_the_same_size_is_kept_too_when_skipped():
+    model, other = small_model(), model_like()
+    head = parameters_of(other.head)
+    load_weights(other, to_timm(model), head="skip")
+    same(parameters_of(other.head), head)
+    same(parameters_of(other.embedding), parameters_of(model.embedding))
+
+
+def interpolated(positions, old, new):
+    """Interpolate position by position, to have it independent of the code's axes."""
+    token, patches = positions[:, :1], positions[:, 1:].float()
+    maps = [patches[0, :, j].reshape(1, 1, *old) for j in range(patches.shape[-1])]
+    maps = [F.interpolate(one, size=new, mode="bicubic", antialias=True).flatten() for one in maps]
+    return torch.cat([token, torch.stack(maps, dim=-1)[None].to(positions.dtype)], dim=1)
+
+
+@pytest.mark.parametrize("layout", WRITERS)
+@pytest.mark.parametrize(
+    ("old", "new", "grid"),
+    [
+        (8, 16, None),
+        (16, 8, None),
+        (16, (8, 20), None),
+        ((8, 12), 16, (2, 3)),
+        ((8, 12), (12, 8), (2, 3)),
+    ],
+    ids=str,
+)
+def test_positions_are_interpolated_to_another_image_size(layout, old, new, grid):
+    model, other = small_model(image_size=old), model_like(image_size=new)
+    load_weights(other, WRITERS[layout](model), grid_size=grid)
+    was, now = (one.embedding.patch_embedding.grid_size for one in (model, other))
+    expected = interpolated(model.embedding.pos_embedding.data, was, now)
+    assert_equal(other.embedding.pos_embedding.data, expected, atol=1e-7)
+    assert_equal(other.embedding.pos_embedding[:, 0].data, model.embedding.pos_embedding[:, 0].data, atol=0)
+    same(parameters_of(other.encoder), parameters_of(model.encoder))
+
+
+def test_as_many_patches_are_taken_as_the_same_grid_unless_told():
+    model, other = small_model(image_size=(8, 12)), model_like(image_size=(12, 8))
+    load_weights(other, to_timm(model))
+    assert_equal(other.embedding.pos_embedding, model.embedding.pos_embedding, atol=0)
+
+
+def test_a_plane_of_positions_stays_a_plane_inside():
+    model, other = small_model(image_size=32), model_like(image_size=64)
+    model = model.float()
+    down, right = torch.meshgrid(torch.arange(8.0), torch.arange(8.0), indexing="ij")
+    with torch.no_grad():
+        model.embedding.pos_embedding[0, 1:, 0] = (3 * down + right).flatten()
+    load_weights(other, to_torchvision(model))
+    plane = other.embedding.pos_embedding[0, 1:, 0].reshape(16, 16)[4:-4, 4:-4]
+    steps = torch.tensor(1.5, dtype=torch.float64), torch.tensor(0.5, dtype=torch.float64)
+    assert_equal(plane.diff(dim=0), steps[0].expand(7, 8), atol=1e-5)
+    assert_equal(plane.diff(dim=1), steps[1].expand(8, 7), atol=1e-5)
+
+
+# What is refused, and that nothing is loaded then
+
+TIMM = to_timm(small_model())
+BLOCK = "blocks.1.norm2.weight"
+REFUSED = {
+    "a name is missing": ({k: v for k, v in TIMM.items() if k != BLOCK}, rf"missing: {BLOCK}$"),
+    "a name too many": (TIMM | {"blocks.2.norm1.bias": torch.ones(16)}, r"unexpected: blocks\.2\.norm1\.bias$"),
+    "another shape": (
+        TIMM | {BLOCK: torch.ones(15)},
+        r"of another shape: blocks\.1\.norm2\.weight is \(15,\), the model's \(16,\)$",
+    ),
+    "all three": (
+        {k: v for k, v in TIMM.items() if k != BLOCK} | {"extra": torch.ones(2), "norm.bias": torch.ones(2)},
+        r"(?s)missing: blocks\.1\.norm2\.weight\n.*unexpected: extra\n.*norm\.bias is \(2,\), the model's \(16,\)",
+    ),
+    "another depth": (to_timm(small_model(num_layers=4)), r"unexpected: blocks\.2\.norm1\.weight, .*, and 12 more"),
+    "another width": (to_timm(small_model(hidden_dim=8)), r"cls_token is \(1, 1, 8\), the model's \(1, 1, 16\)"),
+    "another patch size": (
+        to_timm(small_model(patch_size=2, image_size=(4, 6))),
+        r"patch_embed\.proj\.weight is \(16, 3, 2, 2\), the model's \(16, 3, 4, 4\)",
+    ),
+    "as many values in a patch": (
+        to_timm(small_model(patch_size=2, in_channels=12, image_size=(4, 6))),
+        r"patch_embed\.proj\.weight is \(16, 12, 2, 2\), the model's \(16, 3, 4, 4\)",
+    ),
+    "patches that are not square": (
+        TIMM | {"pos_embed": torch.zeros(1, 9 + 2, 16)},
+        r"grid_size must be the \(gh, gw\) of the checkpoint's 10 patches",
+    ),
+    "whole numbers": (TIMM | {BLOCK: torch.ones(16, dtype=torch.int8)}, r"not floating point: .* is torch\.int8"),
+    "positions of whole numbers": (
+        TIMM | {"pos_embed": torch.ones(1, 5, 16, dtype=torch.int8)},
+        r"(?s)pos_embed is \(1, 5, 16\).*pos_embed is torch\.int8",
+    ),
+    "positions with another number of axes": (TIMM | {"pos_embed": torch.ones(7, 16)}, r"pos_embed is \(7, 16\)"),
+    "timm's fc_norm": (
+        {k.replace("norm.", "fc_norm.") if k.startswith("norm.") else k: v for k, v in TIMM.items()},
+        r"(?s)missing: norm\.weight.*unexpected: fc_norm\.weight.*takes the mean of the tokens first.*fc_norm=False",
+    ),
+    "LayerScale": (TIMM | {"blocks.0.ls1.gamma": torch.ones(16)}, r"another kind of model: LayerScale"),
+    "norms inside the attention": (TIMM | {"blocks.0.attn.q_norm.weight": torch.ones(8)}, r"inside the attention"),
+    "register tokens": (TIMM | {"reg_token": torch.ones(1, 4, 16)}, r"register tokens"),
+    "a distillation token": (TIMM | {"dist_token": torch.ones(1, 1, 16)}, r"for distillation"),
+    "a hidden layer before the head": (
+        to_torchvision(small_model()) | {"heads.pre_logits.weight": torch.ones(4, 16)},
+        r"a hidden layer before the head",
+    ),
+    "nothing known": ({"conv1.weight": torch.ones(1)}, r"known by a name of it: vit_course .*this one has conv1"),
+    "nothing at all": ({}, r"this one has nothing"),
+    "a list": ([TIMM], r"must hold tensors by name; got list"),
+    "a wrapped one": (
+        {"epoch": 3, "model": TIMM},
+        r"\{'epoch': int, 'model': dict, \.\.\.\}; perhaps .* entry 'model'",
+    ),
+    "numbers for names": ({1: torch.ones(1)}, r"must hold tensors by name"),
+}
+
+
+@pytest.mark.usefixtures("as_readers_run_it")
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_fit_is_named_and_nothing_is_loaded(name):
+    state_dict, message = REFUSED[name]
+    model = model_like()
+    before = parameters_of(model)
+    with pytest.raises(ValueError, match=message):
+        load_weights(model, state_dict)
+    same(parameters_of(model), before)
+
+
+@pytest.mark.usefixtures("as_readers_run_it")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(head="drop"), r"head must be one of 'load', 'skip'; got 'drop'"),
+        (dict(grid_size=(2, 2)), r"grid_size must be the \(gh, gw\) of the checkpoint's 6 patches.*got \(2, 2\)"),
+        (dict(grid_size=(2, 2, 1)), r"grid_size must be one number or a pair"),
+        (dict(grid_size=(6, -1)), r"grid_size must be a whole number of at least 1; got -1"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        load_weights(model_like(), TIMM, **arguments)
+
+
+@pytest.mark.usefixtures("as_readers_run_it")
+def test_another_module_is_refused():
+    with pytest.raises(ValueError, match=r"model must be a VisionTransformer; got Linear"):
+        load_weights(torch.nn.Linear(2, 2), TIMM)
+
+
+def test_hugging_faces_model_has_no_mean_pooling():
+    with pytest.raises(ValueError, match=r"reads the class token; this model has pool='mean'"):
+        to_huggingface(small_model(pool="mean"))
+
+
+# The command
+
+
+def run(capsys, *arguments):
+    try:
+        weights.main([str(argument) for argument in arguments])
+        return capsys.readouterr().out
+    except SystemExit as stop:
+        return str(stop.code)  # a message that begins with "error"
+
+
+@pytest.mark.parametrize("source", WRITERS)
+@pytest.mark.parametrize("target", ["vit_course", "torchvision", "timm", "huggingface"])
+@pytest.mark.parametrize("ending", ["safetensors", "pt"])
+def test_the_command_writes_any_layout_from_any(source, target, ending, tmp_path, capsys):
+    model = small_model(num_heads=4).float()
+    before, after = tmp_path / f"before.{ending}", tmp_path / f"after.{ending}"
+    state = WRITERS[source](model)
+    save_file(state, before) if ending == "safetensors" else torch.save(state, before)
+    said = run(capsys, before, after, "--to", target, "--patch-size", 4)
+    assert f"({source}) ->" in said
+    written = load_file(after) if ending == "safetensors" else torch.load(after, weights_only=True)
+    same(written, WRITERS["huggingface, as saved" if target == "huggingface" else target](model))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([before.name, after.name])
+
+
+def test_a_trained_model_of_the_course_says_its_patch_size_itself(tmp_path, capsys):
+    model = small_model().float()
+    about = json.dumps(dict(model=dict(patch_size=4)))
+    save_file(model.state_dict(), tmp_path / "weights.safetensors", metadata=dict(vit_course=about))
+    run(capsys, tmp_path / "weights.safetensors", tmp_path / "timm.safetensors", "--to", "timm")
+    same(load_file(tmp_path / "timm.safetensors"), to_timm(model))
+
+
+@pytest.mark.parametrize("entry", ["model", "state_dict"])
+def test_a_checkpoint_inside_a_checkpoint_is_found(entry, tmp_path, capsys):
+    model = small_model()
+    torch.save({"epoch": 7, entry: to_timm(model)}, tmp_path / "in.pth")
+    run(capsys, tmp_path / "in.pth", tmp_path / "out.pth", "--to", "torchvision")
+    same(torch.load(tmp_path / "out.pth", weights_only=True), to_torchvision(model))
+
+
+class Harmful:
+    """What must not be run."""
+
+    def __reduce__(self):
+        return print, ("harm",)
+
+
+def a_harmful_file(path):
+    torch.save({"cls_token": Harmful()}, path)
+
+
+BAD_FILES = {
+    "none": ("in.pt", lambda path: None, "No such file"),
+    "no safetensors": ("in.safetensors", lambda path: path.write_bytes(b"nothing"), "must hold tensors only"),
+    "no torch file": ("in.pt", lambda path: path.write_bytes(b"nothing"), "must hold tensors only"),
+    "an empty one": ("in.pt", lambda path: path.write_bytes(b""), "must hold tensors only"),
+    "one that runs code": ("in.pt", a_harmful_file, "must hold tensors only"),
+    "something else": ("in.pt", lambda path: torch.save([1, 2], path), "must hold tensors by name; got list"),
+    "no patch size": (
+        "in.pt",
+        lambda path: torch.save(small_model().state_dict(), path),
+        "patch_size must be a whole number of at least 1; got None",
+    ),
+    "no projection": (
+        "in.pt",
+        lambda path: torch.save({"patch_embed.proj.weight": torch.ones(3, 4)}, path),
+        "must have patch_embed.proj.weight, with 4 axes",
+    ),
+    "a part missing": (
+        "in.pt",
+        lambda path: torch.save({k: v for k, v in TIMM.items() if k != BLOCK}, path),
+        f"missing: {BLOCK}",
+    ),
+}
+
+
+@pytest.mark.usefixtures("as_readers_run_it")
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_the_command_says_what_is_wrong_and_writes_nothing(name, tmp_path, capsys):
+    file, write, message = BAD_FILES[name]
+    write(tmp_path / file)
+    before = list(tmp_path.iterdir())
+    said = run(capsys, tmp_path / file, tmp_path / "out.pt", "--to", "timm")
+    assert said.startswith("error: ")
+    assert message in said
+    assert "harm" not in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == before
+
+
+def test_the_command_overwrites_nothing(tmp_path, capsys):
+    torch.save(TIMM, tmp_path / "in.pt")
+    (tmp_path / "out.pt").write_bytes(b"precious")
+    assert "is there already" in run(capsys, tmp_path / "in.pt", tmp_path / "out.pt", "--to", "timm")
+    assert (tmp_path / "out.pt").read_bytes() == b"precious"
+
+
+def test_the_command_runs_as_a_reader_types_it(tmp_path):
+    torch.save(TIMM, tmp_path / "in.pt")
+    command = [sys.executable, "-m", "vit_course.weights", "in.pt", "out.safetensors", "--to", "torchvision"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "in.pt (timm) -> out.safetensors (torchvision)\n"
+    same(load_file(tmp_path / "out.safetensors"), to_torchvision(small_model()))

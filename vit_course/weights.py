@@ -1,0 +1,430 @@
+"""Checkpoints of other libraries: load them into a :class:`VisionTransformer`, and write ours for them.
+
+    python -m vit_course.weights INPUT OUTPUT --to timm
+
+A library's layout is a table from our names to theirs. Three things differ besides names: other libraries keep the
+patch projection as a convolution ``(d, c, p, p)``; Hugging Face keeps queries, keys and values apart; position
+embeddings belong to one image size.
+"""
+
+import argparse
+import json
+import os
+import pickle
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from vit_course import arguments
+from vit_course.model import VisionTransformer
+
+PROJECTION = "embedding.patch_embedding.projection.weight"
+POSITIONS = "embedding.pos_embedding"
+HEAD = ("head.weight", "head.bias")
+BLOCK = "encoder.layers.{i}."
+
+
+def _layout(outer: dict[str, str], block: str, inner: dict[str, str | tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Return a table from our names to theirs; ``{i}`` is a layer's number, ``{p}`` is weight or bias."""
+    table = {ours: (theirs,) for ours, theirs in outer.items()}
+    for ours, theirs in inner.items():
+        names = (theirs,) if isinstance(theirs, str) else theirs
+        table[BLOCK + ours + ".{p}"] = tuple(block + name for name in names)
+    return table
+
+
+LAYOUTS = {
+    "vit_course": {},
+    "torchvision": _layout(
+        {
+            "embedding.class_token": "class_token",
+            "embedding.pos_embedding": "encoder.pos_embedding",
+            "embedding.patch_embedding.projection.{p}": "conv_proj.{p}",
+            "encoder.ln.{p}": "encoder.ln.{p}",
+            "head.{p}": "heads.head.{p}",
+        },
+        "encoder.layers.encoder_layer_{i}.",
+        {
+            "ln_1": "ln_1.{p}",
+            "self_attention.qkv": "self_attention.in_proj_{p}",
+            "self_attention.out_proj": "self_attention.out_proj.{p}",
+            "ln_2": "ln_2.{p}",
+            "mlp.linear_1": "mlp.0.{p}",
+            "mlp.linear_2": "mlp.3.{p}",
+        },
+    ),
+    "timm": _layout(
+        {
+            "embedding.class_token": "cls_token",
+            "embedding.pos_embedding": "pos_embed",
+            "embedding.patch_embedding.projection.{p}": "patch_embed.proj.{p}",
+            "encoder.ln.{p}": "norm.{p}",
+            "head.{p}": "head.{p}",
+        },
+        "blocks.{i}.",
+        {
+            "ln_1": "norm1.{p}",
+            "self_attention.qkv": "attn.qkv.{p}",
+            "self_attention.out_proj": "attn.proj.{p}",
+            "ln_2": "norm2.{p}",
+            "mlp.linear_1": "mlp.fc1.{p}",
+            "mlp.linear_2": "mlp.fc2.{p}",
+        },
+    ),
+}
+_HUGGING_FACE = {
+    "embedding.class_token": "vit.embeddings.cls_token",
+    "embedding.pos_embedding": "vit.embeddings.position_embeddings",
+    "embedding.patch_embedding.projection.{p}": "vit.embeddings.patch_embeddings.projection.{p}",
+    "encoder.ln.{p}": "vit.layernorm.{p}",
+    "head.{p}": "classifier.{p}",
+}
+LAYOUTS["huggingface"] = _layout(
+    _HUGGING_FACE,
+    "vit.layers.{i}.",
+    {
+        "ln_1": "layernorm_before.{p}",
+        "self_attention.qkv": ("attention.q_proj.{p}", "attention.k_proj.{p}", "attention.v_proj.{p}"),
+        "self_attention.out_proj": "attention.o_proj.{p}",
+        "ln_2": "layernorm_after.{p}",
+        "mlp.linear_1": "mlp.fc1.{p}",
+        "mlp.linear_2": "mlp.fc2.{p}",
+    },
+)
+LAYOUTS["huggingface, as saved"] = _layout(
+    _HUGGING_FACE,
+    "vit.encoder.layer.{i}.",
+    {
+        "ln_1": "layernorm_before.{p}",
+        "self_attention.qkv": tuple(f"attention.attention.{name}.{{p}}" for name in ("query", "key", "value")),
+        "self_attention.out_proj": "attention.output.dense.{p}",
+        "ln_2": "layernorm_after.{p}",
+        "mlp.linear_1": "intermediate.dense.{p}",
+        "mlp.linear_2": "output.dense.{p}",
+    },
+)
+
+RECOGNISED_BY = {  # a name that no other layout has
+    "embedding.class_token": "vit_course",
+    "conv_proj.weight": "torchvision",
+    "patch_embed.proj.weight": "timm",
+    "vit.embeddings.cls_token": "huggingface",
+}
+OTHER_MODELS = {  # the start of a part that changes what a model computes, and why it has no place in ours
+    "fc_norm.": "it takes the mean of the tokens first and normalises after, ours the other way round; in timm, "
+    "fc_norm=False is the order of pool='mean'",
+    "heads.pre_logits.": "a hidden layer before the head",
+    "pre_logits.": "a hidden layer before the head",
+    "dist_token": "a second token, for distillation",
+    "reg_token": "register tokens",
+    "norm_pre.": "a LayerNorm before the encoder",
+    "attn_pool.": "attention in place of pooling",
+    "vit.embeddings.mask_token": "a token for masked images; drop it if you do not mask",
+}
+INSIDE_A_BLOCK = {
+    r"\.(ls1|ls2)\.": "LayerScale, a factor for every channel of a branch",
+    r"\.attn\.(q_norm|k_norm|norm)\.": "a LayerNorm inside the attention",
+}
+
+
+def load_weights(
+    model: VisionTransformer,
+    state_dict: Mapping[str, Tensor],
+    *,
+    head: str = "load",
+    grid_size: tuple[int, int] | None = None,
+) -> str:
+    """Load a checkpoint of this course, torchvision, timm or Hugging Face, recognised by its names.
+
+    Position embeddings of another image size are interpolated as timm does it: bicubic, antialiased, in float32.
+
+    Args:
+        model: the model to fill, of the same depth, widths and patch size. The number of heads is not in a checkpoint:
+            it must be right, or the answers are wrong without an error.
+        state_dict: parameters by name.
+        head: ``"load"``, or ``"skip"`` to keep the model's own head, such as one for other classes.
+        grid_size: patches ``(gh, gw)`` of the checkpoint's images. Default: the model's own, where the number of
+            patches agrees, else square.
+
+    Returns:
+        The layout that was recognised, a key of ``LAYOUTS``.
+
+    Raises:
+        ValueError: nothing known, or names or shapes that do not fit, all of them named; then nothing is loaded.
+
+    Differs from Hugging Face: its LayerNorms have eps 1e-12 unless the config says otherwise, ours 1e-6.
+    """
+    if not isinstance(model, VisionTransformer):
+        raise ValueError(f"model must be a VisionTransformer; got {type(model).__name__}")
+    arguments.one_of("head", head, ("load", "skip"))
+    layout, given = recognised(state_dict)
+    ours = model.state_dict()
+    embedding = model.embedding.patch_embedding
+    expected = _theirs(ours, layout, embedding.patch_size)
+    if head == "skip":
+        given = {name: value for name, value in given.items() if not name.startswith("vit.pooler.")}
+        given |= {name: expected[name] for ours_name in HEAD for name in _names(ours_name, layout)}
+    positions = _names(POSITIONS, layout)[0]
+    if set(given) == set(expected):
+        given[positions] = _positions(given[positions], expected[positions], embedding.grid_size, grid_size)
+    _refuse_others(given, expected, layout)
+    model.load_state_dict(_ours(given, list(ours), layout))
+    return layout
+
+
+def to_torchvision(model: VisionTransformer) -> dict[str, Tensor]:
+    """Return a copy of the parameters in the names and shapes of ``torchvision.models.VisionTransformer``."""
+    return _theirs(model.state_dict(), "torchvision", model.embedding.patch_embedding.patch_size)
+
+
+def to_timm(model: VisionTransformer) -> dict[str, Tensor]:
+    """Return a copy of the parameters as ``timm.models.VisionTransformer`` names them.
+
+    A model with ``pool="mean"`` equals timm's with ``global_pool="avg", fc_norm=False``.
+    """
+    return _theirs(model.state_dict(), "timm", model.embedding.patch_embedding.patch_size)
+
+
+def to_huggingface(model: VisionTransformer, *, saved: bool = False) -> dict[str, Tensor]:
+    """Return a copy of the parameters as Hugging Face's ``ViTForImageClassification`` names them.
+
+    Args:
+        model: a model with ``pool="token"``; theirs knows no other.
+        saved: the names in a checkpoint's file, for ``from_pretrained``, and of transformers before version 5, instead
+            of those that the model has in memory, for ``load_state_dict``.
+
+    Raises:
+        ValueError: a model that pools otherwise.
+    """
+    if model.pool != "token":
+        raise ValueError(f"Hugging Face's ViT reads the class token; this model has pool={model.pool!r}")
+    layout = "huggingface, as saved" if saved else "huggingface"
+    return _theirs(model.state_dict(), layout, model.embedding.patch_embedding.patch_size)
+
+
+def recognised(state_dict: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
+    """Return the layout of a checkpoint, and its tensors with older or shorter forms of names made up.
+
+    Raises:
+        ValueError: not tensors by name, or names of no known layout.
+    """
+    tensors = isinstance(state_dict, Mapping) and all(isinstance(value, Tensor) for value in state_dict.values())
+    if not (tensors and all(isinstance(name, str) for name in state_dict)):
+        raise ValueError(f"state_dict must hold tensors by name; got {_described(state_dict)}")
+    given = dict(state_dict)
+    if "embeddings.cls_token" in given:  # Hugging Face's model without its head
+        given = {name if name.startswith("classifier.") else f"vit.{name}": value for name, value in given.items()}
+    found = [layout for name, layout in RECOGNISED_BY.items() if name in given]
+    if not found:
+        known = ", ".join(f"{layout} ({name})" for name, layout in RECOGNISED_BY.items())
+        first = ", ".join(list(given)[:4]) or "nothing"
+        raise ValueError(f"state_dict must be one of a ViT, known by a name of it: {known}; this one has {first}, ...")
+    layout = found[0]
+    if layout == "torchvision":  # before its version 0.12
+        old = {".mlp.linear_1.": ".mlp.0.", ".mlp.linear_2.": ".mlp.3."}
+        given = {re.sub(r"\.mlp\.linear_[12]\.", lambda word: old[word[0]], name): given[name] for name in given}
+    if layout == "huggingface" and any(name.startswith("vit.encoder.layer.") for name in given):
+        layout = "huggingface, as saved"
+    return layout, given
+
+
+def _names(name: str, layout: str) -> tuple[str, ...]:
+    """Return their names for one of ours: three where they keep queries, keys and values apart."""
+    if layout == "vit_course":
+        return (name,)
+    number = re.search(r"\.(\d+)\.", name)
+    module, _, kind = name.rpartition(".")
+    pattern = f"{module}.{{p}}" if kind in ("weight", "bias") else name
+    if number:
+        pattern = pattern.replace(number[0], ".{i}.", 1)
+    names = LAYOUTS[layout][pattern]
+    return tuple(their.format(i=number and number[1], p=kind) for their in names)
+
+
+def _theirs(ours: Mapping[str, Tensor], layout: str, patch_size: int) -> dict[str, Tensor]:
+    """Return our state dict in their names and shapes, as copies."""
+    state = {}
+    for name, value in ours.items():
+        if name == PROJECTION and layout != "vit_course":
+            value = rearrange(value, "d (c p1 p2) -> d c p1 p2", p1=patch_size, p2=patch_size)
+        names = _names(name, layout)
+        state |= {their: part.clone() for their, part in zip(names, value.chunk(len(names)), strict=True)}
+    return state
+
+
+def _ours(given: Mapping[str, Tensor], names: list[str], layout: str) -> dict[str, Tensor]:
+    """Return their state dict in our names and shapes: the inverse of :func:`_theirs`."""
+    state = {name: torch.cat([given[their] for their in _names(name, layout)]) for name in names}
+    state[PROJECTION] = state[PROJECTION].flatten(1)
+    return state
+
+
+def _positions(given: Tensor, expected: Tensor, grid: tuple[int, int], old_grid: tuple[int, int] | None) -> Tensor:
+    """Return position embeddings ``(1, n + 1, d)`` for the model's patch grid; unchanged where they cannot fit."""
+    if given.ndim != 3 or given.shape[::2] != expected.shape[::2] or not given.is_floating_point():
+        return given  # refused with everything else
+    count = given.shape[1] - 1
+    likely = grid if count == grid[0] * grid[1] else (round(count**0.5),) * 2
+    gh, gw = arguments.size_pair("grid_size", old_grid or likely)
+    if gh * gw != count:
+        raise ValueError(
+            f"grid_size must be the (gh, gw) of the checkpoint's {count} patches; left out, it is a square, or the "
+            f"model's {grid[0]} x {grid[1]} where that is as many; got {old_grid}"
+        )
+    if (gh, gw) == grid:
+        return given
+    patches = rearrange(given[:, 1:].float(), "b (gh gw) d -> b d gh gw", gh=gh)
+    patches = F.interpolate(patches, size=grid, mode="bicubic", antialias=True)
+    patches = rearrange(patches, "b d gh gw -> b (gh gw) d").to(given.dtype)
+    return torch.cat([given[:, :1], patches], dim=1)
+
+
+def _refuse_others(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], layout: str) -> None:
+    """Check that names and shapes agree, and name all that do not."""
+    missing = [name for name in expected if name not in given]
+    unexpected = [name for name in given if name not in expected]
+    shapes = [
+        f"{name} is {tuple(given[name].shape)}, the model's {tuple(expected[name].shape)}"
+        for name in expected
+        if name in given and given[name].shape != expected[name].shape
+    ]
+    whole = [f"{name} is {given[name].dtype}" for name in given if not given[name].is_floating_point()]
+    found = {"missing": missing, "unexpected": unexpected, "of another shape": shapes, "not floating point": whole}
+    if not any(found.values()):
+        return
+    lines = [f"  {what}: {_shortened(names)}" for what, names in found.items() if names]
+    reasons = {why for start, why in OTHER_MODELS.items() if any(name.startswith(start) for name in unexpected)}
+    reasons |= {why for part, why in INSIDE_A_BLOCK.items() if any(re.search(part, name) for name in unexpected)}
+    lines += [f"  it is another kind of model: {why}" for why in sorted(reasons)]
+    head = {name for ours_name in HEAD for name in _names(ours_name, layout)}
+    if any(name in head for name in missing) or any(line.split()[0] in head for line in shapes):
+        lines.append("  to keep the model's own head, say head='skip'")
+    raise ValueError(f"state_dict ({layout}) does not fit the model, and nothing was loaded:\n" + "\n".join(lines))
+
+
+def _shortened(names: list[str], most: int = 12) -> str:
+    rest = f", and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
+
+
+def _described(state_dict: object) -> str:
+    if not isinstance(state_dict, Mapping):
+        return type(state_dict).__name__
+    inside = [name for name, value in state_dict.items() if isinstance(value, Mapping)]
+    what = ", ".join(f"{name!r}: {type(value).__name__}" for name, value in list(state_dict.items())[:4])
+    return f"{{{what}, ...}}" + (f"; perhaps you want its entry {inside[0]!r}" if inside else "")
+
+
+# The command
+
+
+def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read a checkpoint without running anything that a file could hold.
+
+    Returns:
+        Tensors by name, and the metadata of a safetensors file.
+
+    Raises:
+        ValueError: not a file of tensors.
+    """
+    try:
+        if path.suffix == ".safetensors":
+            with safe_open(path, "pt") as file:
+                return load_file(path), file.metadata() or {}
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(f"{path} must hold tensors only, as safetensors or from torch.save: {reason}") from error
+    for entry in ("model", "state_dict"):  # as training scripts often wrap it
+        if isinstance(state, dict) and isinstance(state.get(entry), dict):
+            state = state[entry]
+    return state, {}
+
+
+def model_for(state_dict: Mapping[str, Tensor], patch_size: int | None = None) -> VisionTransformer:
+    """Build the model that a checkpoint fits, but for its number of heads, which no checkpoint holds: one here.
+
+    Args:
+        state_dict: parameters by name, in any layout.
+        patch_size: pixels along a patch; needed for checkpoints of this course alone, others show it.
+
+    Raises:
+        ValueError: an unknown layout, or a part missing that shows a size.
+    """
+    layout, given = recognised(state_dict)
+
+    def shape(name: str, axes: int) -> tuple[int, ...]:
+        their = _names(name, layout)[0]
+        if their not in given or given[their].ndim != axes:
+            raise ValueError(f"state_dict ({layout}) must have {their}, with {axes} axes, to show the model's sizes")
+        return tuple(given[their].shape)
+
+    width, *patch = shape(PROJECTION, 2 if layout == "vit_course" else 4)
+    if layout == "vit_course":
+        arguments.whole_number("patch_size", patch_size)
+        patch = [patch[0] // patch_size**2, patch_size, patch_size]
+    block = re.escape(_names(BLOCK.format(i=0) + "ln_1.weight", layout)[0]).replace("0", r"(\d+)", 1)
+    layers = [int(found[1]) for found in (re.fullmatch(block, name) for name in given) if found]
+    model = VisionTransformer(
+        image_size=(patch[1], patch[1] * (shape(POSITIONS, 3)[1] - 1)),  # the count alone matters for names
+        patch_size=patch[1],
+        in_channels=patch[0],
+        hidden_dim=width,
+        num_layers=max(layers, default=-1) + 1,
+        num_heads=1,
+        mlp_dim=shape(BLOCK.format(i=0) + "mlp.linear_1.weight", 2)[0],
+        num_classes=shape("head.weight", 2)[0],
+    )
+    return model.to(given[_names(PROJECTION, layout)[0]].dtype)
+
+
+def convert(source: Path, target: Path, layout: str, patch_size: int | None = None) -> str:
+    """Write a checkpoint in another layout; return the one it had. Nothing is overwritten, or left half-written."""
+    if target.exists():
+        raise ValueError(f"{target} is there already: name another file")
+    state, metadata = read(source)
+    if patch_size is None and "vit_course" in metadata:
+        patch_size = json.loads(metadata["vit_course"])["model"]["patch_size"]
+    model = model_for(state, patch_size)
+    was = load_weights(model, state)
+    state = _theirs(model.state_dict(), layout, model.embedding.patch_embedding.patch_size)
+    beside = target.with_name(f".{target.name}.part")
+    try:
+        if target.suffix == ".safetensors":
+            save_file({name: value.contiguous() for name, value in state.items()}, beside, metadata={"format": "pt"})
+        else:
+            torch.save(state, beside)
+        os.replace(beside, target)
+    finally:
+        beside.unlink(missing_ok=True)
+    return was
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command; status 1 with a line that says what is wrong."""
+    parser = argparse.ArgumentParser(
+        prog="python -m vit_course.weights",
+        description="Write a Vision Transformer's checkpoint in the names of another library.",
+    )
+    parser.add_argument("input", type=Path, help="safetensors, or a file from torch.save that holds tensors only")
+    parser.add_argument("output", type=Path, help="safetensors, or .pt; must not exist")
+    parser.add_argument("--to", required=True, choices=("vit_course", "torchvision", "timm", "huggingface"))
+    parser.add_argument("--patch-size", type=int, help="pixels; for checkpoints of this course that do not say it")
+    options = parser.parse_args(argv)
+    layout = "huggingface, as saved" if options.to == "huggingface" else options.to
+    try:
+        was = convert(options.input, options.output, layout, options.patch_size)
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"error: {error}") from error
+    print(f"{options.input} ({was}) -> {options.output} ({layout})")
+
+
+if __name__ == "__main__":
+    main()
