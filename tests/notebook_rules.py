@@ -277,21 +277,26 @@ def the_template(notebook, path):
 
 @rule
 def your_turns(notebook, path):
-    """Two to five exercises a lesson, the last a stretch, each whole and before the reference is shown."""
+    """Two to five exercises a lesson, the last a stretch, each whole and before the reference is shown.
+
+    The bug clinic has twelve, with three hints each, and its stubs hold broken code instead of none.
+    """
     found = list(exercises(notebook))
-    if not path.name.startswith("00_") and not 2 <= len(found) <= 5:
-        yield f"{len(found)} exercises, two to five wanted"
+    clinic = path.name == "09_bug_clinic.ipynb"
+    hints, least, most, untouched = (3, 12, 12, "not repaired yet") if clinic else (2, 2, 5, "not written yet")
+    if not path.name.startswith("00_") and not least <= len(found) <= most:
+        yield f"{len(found)} exercises, {least} to {most} wanted"
     if not path.name.startswith("00_") and not any(exercise.stretch for exercise in found):
         yield "no stretch for the quick"
     for exercise in found:
         where = f"cell {exercise.index}, your turn:"
-        if exercise.folded != ["Hint 1", "Hint 2", "A solution"]:
-            yield f"{where} folded are {exercise.folded}, wanted two hints and a solution"
+        if exercise.folded != [*(f"Hint {number + 1}" for number in range(hints)), "A solution"]:
+            yield f"{where} folded are {exercise.folded}, wanted {hints} hints and a solution"
         if not exercise.solution:
             yield f"{where} no code in the solution"
         if exercise.names != [exercise.checked] or not re.match(r"my_|My", exercise.checked or ""):
             yield f"{where} the stub defines {exercise.names}, the check takes {exercise.checked}"
-        if "not written yet" not in exercise.says:
+        if untouched not in exercise.says:
             yield f"{where} the stub's check has stored {exercise.says!r}"
         reference = re.sub(r"^(my_|My)", "", exercise.checked or "")
         shown = [
@@ -338,12 +343,13 @@ def exercises(notebook: NotebookNode) -> Iterator[Exercise]:
 
 
 def checked(source: str) -> str | None:
-    """Return the name that a cell's last line hands to a check, ``checks.part(name)``."""
+    """Return the name that a cell's last line hands to a check: ``checks.part(name)``, ``checks.clinic(1, name)``."""
     last = ast.parse(source).body[-1:]
     if last and isinstance(last[0], ast.Expr) and isinstance(last[0].value, ast.Call):
         call = last[0].value
-        if ast.unparse(call.func).startswith("checks.") and call.args and isinstance(call.args[0], ast.Name):
-            return call.args[0].id
+        names = [argument.id for argument in call.args if isinstance(argument, ast.Name)]
+        if ast.unparse(call.func).startswith("checks.") and names:
+            return names[0]
     return None
 
 

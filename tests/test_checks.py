@@ -48,7 +48,7 @@ def run(entry):
 
 
 def test_no_check_is_left_out():
-    assert set(REFERENCES) | {"CheckFailed", "Verdict", "same_values"} == set(checks.__all__)
+    assert set(REFERENCES) | {"CheckFailed", "Verdict", "clinic", "same_values"} == set(checks.__all__)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda entry: f"{entry.check}-{entry.code.__name__}")

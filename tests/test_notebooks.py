@@ -19,7 +19,7 @@ from PIL import Image
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 PATHS = sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
 LESSONS = ["00_start_here", "01_einops_primer", "02_image_embedding", "03_multi_head_attention"]
-LESSONS += ["04_mlp_and_encoder", "05_vision_transformer", "06_training"]
+LESSONS += ["04_mlp_and_encoder", "05_vision_transformer", "06_training", "08_published_vits", "09_bug_clinic"]
 
 # the last rung of each lesson: what the reader wrote is asserted equal to these
 LAST_RUNGS = {
@@ -29,6 +29,7 @@ LAST_RUNGS = {
     "04_mlp_and_encoder": ["vit_course.MLPBlock", "vit_course.EncoderBlock", "vit_course.Encoder("],
     "05_vision_transformer": ["vit_course.VisionTransformer"],
     "06_training": ["training.learning_rate_schedule", "training.train_step", "training.evaluate"],
+    "08_published_vits": ["vit_course.ImageEmbedding", "vit_course.VisionTransformer"],
 }
 
 
@@ -236,6 +237,12 @@ def test_the_rule_finds_its_fault(rule, spoil, says):
     spoil(notebook)
     found = findings(rule, notebook, NOTEBOOKS / "09_example.ipynb")
     assert any(says in line for line in found), found
+
+
+def test_the_clinic_wants_twelve_cases_with_three_hints_and_its_own_word_for_untouched():
+    found = findings("your_turns", good_notebook(), NOTEBOOKS / "09_bug_clinic.ipynb")
+    for says in ("2 exercises, 12 to 12 wanted", "wanted 3 hints", "part: not written yet"):
+        assert any(says in line for line in found), says
 
 
 def test_a_picture_far_from_any_assert_is_found():

@@ -10,7 +10,7 @@ import nbformat
 import pytest
 import torch
 
-from vit_course import VARIANTS, VisionTransformer
+from vit_course import VARIANTS, VisionTransformer, weights
 from vit_course.train import parser
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -97,7 +97,7 @@ def test_the_result_is_the_logs():
 
 
 def test_the_code_does_what_its_comments_say():
-    code, loading = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    code, loading, moving = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     names = {"images": torch.rand(1, 3, 224, 224)}
     exec(code, names)
     assert sum(parameter.numel() for parameter in names["model"].parameters()) == 86_567_656
@@ -106,6 +106,25 @@ def test_the_code_does_what_its_comments_say():
     exec(loading, names)
     assert names["about"]["dataset"] == "fashion_mnist"
     assert names["model"](torch.zeros(1, 1, 28, 28)).shape == (1, len(names["about"]["class_names"]))
+    before = {name: value.clone() for name, value in names["model"].state_dict().items()}
+    names["state_dict"] = weights.to_torchvision(names["model"])
+    torch.nn.init.ones_(names["model"].head.weight)
+    exec(moving, names)
+    torch.testing.assert_close(dict(names["model"].state_dict()), before, rtol=0, atol=0)
+    torch.testing.assert_close(names["state_dict"], weights.to_timm(names["model"]), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("column", "write"), [(3, weights.to_torchvision), (4, weights.to_timm), (5, weights.to_huggingface)]
+)
+def test_the_names_table_has_the_other_libraries_names(column, write):
+    """Every name of a part is one in their checkpoint, and every part of their checkpoint stands in the table."""
+    keys = write(VisionTransformer(**VARIANTS["Ti/16"] | dict(num_layers=1), image_size=32))
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in README.splitlines() if line.count("|") == 7]
+    rows = rows[next(place for place, row in enumerate(rows) if row[0] == "patch projection") :]
+    names = [name.strip(".…_") for row in rows for name in re.findall(r"`([\w.…]+)`", row[column])]
+    assert [name for name in names if not any(name in key for key in keys)] == []
+    assert [key for key in keys if not any(name in key for name in names)] == []
 
 
 def test_commands_for_training_can_be_typed_as_they_stand():
@@ -114,3 +133,23 @@ def test_commands_for_training_can_be_typed_as_they_stand():
     for command in commands:
         options = parser().parse_args(command.split())
         assert options.dataset == "fashion_mnist" or options.resume
+
+
+def test_each_document_has_a_row_whose_classes_stand_in_its_section_and_are_tested():
+    """Those tests take the classes from the notebook and run every one of them."""
+    tests = (ROOT / "tests" / "test_published_vits.py").read_text(encoding="utf-8")
+    cells = nbformat.read(ROOT / "notebooks" / "08_published_vits.ipynb", as_version=4).cells
+    code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+    rows = re.findall(r"\| 8\.(\d): (.*) \| yes \|", README)
+    assert [int(section) for section, _ in rows] == [1, 2, 3, 4, 5]
+    classes, section = {}, 0
+    for cell in cells:
+        section = max([section, *map(int, re.findall(r"^## 8\.(\d)", cell.source, flags=re.MULTILINE))])
+        if cell.cell_type == "code":
+            classes |= dict.fromkeys(re.findall(r"^class (\w+)", cell.source, flags=re.MULTILINE), section)
+    for section, names in rows:
+        for name in re.findall(r"`(\w+)`", names):
+            assert classes[name] <= int(section), f"{name} does not stand in section 8.{section}"
+            of_a_tested_one = re.search(rf"(?<!class )\b{name}\(", code)
+            assert f"N.{name}" in tests or f'"{name}"' in tests or of_a_tested_one, f"{name} is not tested"
+        assert f'"00{int(section) - 1}' in tests

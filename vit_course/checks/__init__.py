@@ -1,6 +1,7 @@
 """Checks of a learner's own code: each says what it verified, or names the mistake."""
 
 from vit_course.checks.attention import multi_head_attention, scaled_dot_product_attention
+from vit_course.checks.clinic import clinic
 from vit_course.checks.embedding import image_embedding, patch_embedding, patchify, unpatchify
 from vit_course.checks.encoder import encoder, encoder_block, layer_norm, mlp_block
 from vit_course.checks.evidence import CheckFailed, Verdict
@@ -11,6 +12,7 @@ from vit_course.checks.values import same_values
 __all__ = [
     "CheckFailed",
     "Verdict",
+    "clinic",
     "encoder",
     "encoder_block",
     "evaluate",

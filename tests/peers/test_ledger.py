@@ -1,0 +1,181 @@
+"""The ledger of lesson 08: its rows on torchvision and timm, on fresh models and by value."""
+
+import importlib
+import math
+
+import peers
+import pytest
+import torch
+import torch.nn.functional as F
+from support import assert_equal, randn, randomize_
+from torch import nn
+
+from vit_course import VisionTransformer
+from vit_course.weights import to_timm, to_torchvision
+
+VERSIONS, MISSING = peers.find()  # first: transformers imports torchvision, where it is there
+lesson = importlib.import_module("test_published_vits")
+
+SIZES = dict(image_size=96, patch_size=16, num_layers=2, num_heads=6, hidden_dim=384, mlp_dim=1536, num_classes=1000)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def libraries():
+    """Fail, not skip, where a library is missing: proving them is what these tests are for."""
+    assert {"torchvision", "timm"} <= set(VERSIONS), f"not there: {MISSING}; run make test-peers"
+
+
+def torchvisions(**options):
+    from torchvision.models import VisionTransformer as Torchvisions
+
+    return Torchvisions(**SIZES, **options)
+
+
+def timms(**options):
+    from timm.models.vision_transformer import VisionTransformer as Timms
+
+    return Timms(img_size=96, depth=2, num_heads=6, embed_dim=384, **options)
+
+
+def eps_of(module):
+    return {part.eps for part in module.modules() if isinstance(part, nn.LayerNorm)}
+
+
+def differs_from_call_to_call(module):
+    batch = torch.rand(2, 3, 96, 96)
+    module.train()
+    return (module(batch) - module(batch)).abs().max() > 1e-6
+
+
+# Where training starts
+
+
+def test_torchvision_starts():
+    fresh = torchvisions()
+    block = fresh.encoder.layers[0]
+    lesson.std_is(fresh.conv_proj.weight, (3 * 16 * 16) ** -0.5)
+    lesson.std_is(fresh.encoder.pos_embedding, 0.02)
+    attention, widen, narrow = block.self_attention, block.mlp[0], block.mlp[3]
+    for weight in (attention.in_proj_weight, widen.weight, narrow.weight):
+        lesson.std_is(weight, (2 / sum(weight.shape)) ** 0.5)
+    lesson.std_is(attention.out_proj.weight, (3 * 384) ** -0.5)  # Linear's default, uniform in ±1/√d
+    for linear in (widen, narrow):
+        lesson.std_is(linear.bias, 1e-6, 0.15)
+    lesson.zero(fresh.class_token, fresh.heads.head.weight, fresh.heads.head.bias)
+    lesson.zero(attention.in_proj_bias, attention.out_proj.bias, fresh.conv_proj.bias)
+
+
+def test_timm_starts():
+    fresh = timms()
+    block = fresh.blocks[0]
+    lesson.std_is(fresh.patch_embed.proj.weight, (3 * 768) ** -0.5)  # Conv2d's default, uniform in ±1/√(c·p·p)
+    assert fresh.patch_embed.proj.weight.abs().max() <= 768**-0.5
+    lesson.std_is(fresh.pos_embed, 0.02)
+    lesson.std_is(fresh.cls_token, 1e-6, 0.15)
+    for linear in (block.attn.qkv, block.attn.proj, block.mlp.fc1, block.mlp.fc2, fresh.head):
+        lesson.std_is(linear.weight, 0.02)
+        lesson.zero(linear.bias)
+
+
+# What is computed
+
+
+def test_torchvision_eps_dropout_and_gelu():
+    noisy = torchvisions(dropout=0.5)
+    assert eps_of(noisy) == {1e-6}
+    calls = lesson.dropouts_that_act(noisy, torch.rand(2, 3, 96, 96))
+    blocks = [f"encoder.layers.encoder_layer_{i}.{name}" for i in range(2) for name in ("dropout", "mlp.2", "mlp.4")]
+    assert calls == dict.fromkeys(["encoder.dropout", *blocks], 1)
+    attending = torchvisions(attention_dropout=0.5)
+    nn.init.normal_(attending.heads.head.weight)
+    assert differs_from_call_to_call(attending)
+    lesson.exact_gelu(noisy.encoder.layers[0].mlp[1])
+
+
+def test_timm_eps_dropout_and_gelu():
+    noisy = timms(drop_rate=0.5, pos_drop_rate=0.5, proj_drop_rate=0.5)
+    assert eps_of(noisy) == {1e-6}
+    calls = lesson.dropouts_that_act(noisy, torch.rand(2, 3, 96, 96))
+    blocks = [f"blocks.{i}.{name}" for i in range(2) for name in ("attn.proj_drop", "mlp.drop1", "mlp.drop2")]
+    assert calls == dict.fromkeys(["pos_drop", *blocks, "head_drop"], 1)
+    assert differs_from_call_to_call(timms(attn_drop_rate=0.5))
+    lesson.exact_gelu(noisy.blocks[0].mlp.act)
+
+
+def ours(**changes):
+    return randomize_(VisionTransformer(**SIZES | changes), std=0.05)
+
+
+BATCH = randn(2, 3, 96, 96)
+
+
+def test_torchvision_pools_the_token_and_may_have_a_hidden_layer():
+    theirs, model = torchvisions().double().eval(), ours()
+    theirs.load_state_dict(to_torchvision(model))
+    assert_equal(theirs(BATCH), model(BATCH), atol=1e-11)
+    deep = torchvisions(representation_size=8)
+    assert [type(layer) for layer in deep.heads] == [nn.Linear, nn.Tanh, nn.Linear]
+
+
+def test_timm_pools_token_or_mean_and_normalises_the_mean_after():
+    model = ours()
+    theirs = timms().double().eval()
+    theirs.load_state_dict(to_timm(model))
+    assert_equal(theirs(BATCH), model(BATCH), atol=1e-11)
+
+    pooling = timms(global_pool="avg").double().eval()
+    pooling.load_state_dict({name.replace("norm.", "fc_norm.") if name.startswith("norm.") else name: value
+                             for name, value in to_timm(model).items()})  # fmt: skip
+    korean = lesson.N.vision_transformer(3, 96, 16, 384, 2, 6, 4, 0.0, 1000).double().eval()
+    korean.load_state_dict(lesson.N.post_weights(model))
+    english = lesson.N.ViT(depth=2, num_heads=6, emb_size=384, img_size=96).double().eval()
+    english.load_state_dict(lesson.N.vit_weights(model))
+    assert_equal(korean(BATCH)[0], pooling(BATCH), atol=1e-11)
+    assert_equal(english(BATCH), pooling(BATCH), atol=1e-11)
+    assert (pooling(BATCH) - ours(pool="mean")(BATCH)).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("library", ["torchvision", "timm"])
+def test_queries_keys_and_values_stand_in_three_heads_e(library):
+    model, x = ours(), randn(2, 5, 384)
+    if library == "timm":
+        theirs = timms().double().eval()
+        theirs.load_state_dict(to_timm(model))
+        attend, layer = theirs.blocks[0].attn, theirs.blocks[0].attn.qkv
+        weight, bias, out = layer.weight, layer.bias, attend(x)
+    else:
+        theirs = torchvisions().double().eval()
+        theirs.load_state_dict(to_torchvision(model))
+        attend = theirs.encoder.layers[0].self_attention
+        weight, bias, out = attend.in_proj_weight, attend.in_proj_bias, attend(x, x, x)[0]
+    for slip in (None, "interleaved qkv"):
+        fused = lesson.N.MultiHeadAttention2(384, 6, slip=slip).double()
+        with torch.no_grad():
+            fused.qkv.weight.copy_(weight)
+            fused.qkv.bias.copy_(bias)
+            fused.projection.load_state_dict(model.encoder.layers[0].self_attention.out_proj.state_dict())
+        assert ((fused(x) - out).abs().max() < 1e-11) == (slip is None)
+
+
+def test_the_block_for_a_network_prepares_a_photo_as_torchvision_does():
+    from torchvision.models import ViT_B_16_Weights
+
+    weights = ViT_B_16_Weights.IMAGENET1K_V1
+    block, preset = lesson.block_for_a_network(), weights.transforms()
+    assert weights.url in block
+    assert f"mean, std = {preset.mean}, {preset.std}" in block
+    assert f"resize={preset.resize_size[0]}" in block
+    assert preset.crop_size == [224]
+    assert len(weights.meta["categories"]) == 1000
+    assert weights.meta["categories"][0] == "tench"
+    for shape in ((300, 500), (500, 301), (256, 256), (224, 640)):
+        picture = torch.rand(3, *shape, generator=torch.Generator().manual_seed(0))
+        mine = lesson.N.prepared(picture, 224, 256, preset.mean, preset.std)
+        torch.testing.assert_close(mine[0], preset(picture), rtol=0, atol=1e-5)
+
+
+def test_the_tanh_form_is_another_gelu():
+    # the JAX code is read, not run; its form is torch's "tanh"
+    x = torch.linspace(-4, 4, 101, dtype=torch.float64)
+    formula = x / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    assert_equal(formula, F.gelu(x, approximate="tanh"))
