@@ -51,8 +51,9 @@ benchmarks: .venv/peers-installed  ## measure speed and time to accuracy against
 	$(BIN)/python benchmarks/time_to_accuracy.py
 	$(BIN)/python benchmarks/report.py
 
-solutions: .venv/installed  ## write the worked solutions of the assignments, for reading
+solutions: .venv/installed  ## write the worked solutions of the assignments and the lessons, for reading
 	$(GRADING) solutions
+	$(BIN)/python notebooks/solved.py
 
 release: .venv/class-installed  ## teachers: make the student editions of the assignments, and the folder of a class
 	$(GRADING) release --class "$(CLASS)" --assignment "$(ASSIGNMENT)"

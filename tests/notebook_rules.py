@@ -15,6 +15,7 @@ from execute import METADATA, fingerprint
 from make_figures import FIGURES
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
+from solved import turns
 
 IMG = Path(__file__).resolve().parents[1] / "img"
 VARYING = "nbval-ignore-output"
@@ -324,17 +325,15 @@ class Exercise:
 
 def exercises(notebook: NotebookNode) -> Iterator[Exercise]:
     """Every exercise of a lesson."""
-    for index, cell in enumerate(notebook.cells):
-        head = re.search(r"^\*\*Your turn(, stretch)?\*\* · \d+ minutes? · (●○○|●●○|●●●)", cell.source, re.M)
-        if cell.cell_type != "markdown" or not head:
-            continue
+    for index, head, solution in turns(notebook):
+        cell = notebook.cells[index]
         stub, check = [*notebook.cells[index + 1 : index + 3], *[new_code_cell()] * 2][:2]
         body = ast.parse(stub.source).body if stub.cell_type == "code" else []
         yield Exercise(
             index=index,
-            stretch=bool(head and head[1]),
+            stretch=bool(head[1]),
             folded=re.findall(r"<summary>(.*?)</summary>", cell.source[cell.source.index("**Your turn") :]),
-            solution="\n\n".join(re.findall(r"```python\n(.*?)```", cell.source, re.DOTALL)),
+            solution=solution,
             names=[getattr(node, "name", "?") for node in body],
             checked=checked(check.source) if check.cell_type == "code" else None,
             check=check.source,

@@ -130,31 +130,21 @@ def test_every_model_gets_the_same_images_and_labels(monkeypatch):
 
 @pytest.mark.skipif(not memory.is_measurable(), reason="needs Linux's /proc")
 def test_the_highest_memory_is_that_of_the_function_alone():
-    def allocate(size):
-        torch.ones(size, dtype=torch.uint8)
-
-    size = 200 * 2**20
-    before = memory.resident("VmRSS")
-    assert memory.highest(lambda: allocate(size)) - before == pytest.approx(size, rel=0.05)
-    assert memory.highest(lambda: None) - before < size / 10  # what was before is forgotten
+    code = """
+import memory, torch
+size = 200 * 2**20
+before = memory.resident("VmRSS")
+print(memory.highest(lambda: torch.ones(size, dtype=torch.uint8)) - before)
+print(memory.highest(lambda: None) - before)  # what was before is forgotten
+"""  # in a process of its own: here, memory that earlier tests have freed would be used again
+    folder = Path(memory.__file__).parent
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+    used, afterwards = map(int, done.stdout.split())
+    assert used == pytest.approx(200 * 2**20, rel=0.05)
+    assert afterwards < 20 * 2**20
 
 
 # The peers
-
-
-@pytest.mark.parametrize("name", peers.PEERS)
-@pytest.mark.parametrize("case", [*cases.CASES.values(), cases.TINY], ids=lambda case: case.title)
-def test_peers_have_as_many_parameters_as_ours_or_it_is_said_why(name, case, found):
-    versions, missing = found
-    if name not in versions:
-        pytest.skip(missing[name])
-    difference = parameters(name, case) - parameters(peers.OURS, case)
-    expected = 0
-    if name == "vit-pytorch":
-        d, patch_dim = case.sizes["hidden_dim"], case.sizes["in_channels"] * case.sizes["patch_size"] ** 2
-        expected = 2 * patch_dim + 2 * d - 3 * d * case.sizes["num_layers"]
-    assert difference == expected
-    assert bool(peers.PEERS[name].difference) == (expected != 0)
 
 
 def test_hugging_face_is_always_there(found):

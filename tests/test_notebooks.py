@@ -12,6 +12,7 @@ import execute
 import nbformat
 import numpy as np
 import pytest
+import solved
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from notebook_rules import FIGURES, RULES, code_cells, exercises
 from PIL import Image
@@ -270,6 +271,22 @@ def test_a_heavy_notebook_is_found(tmp_path):
 def test_every_rule_has_a_fault_that_it_finds():
     shown_elsewhere = {"light_enough"}
     assert {rule for rule, *_ in FAULTS} | shown_elsewhere == set(RULES)
+
+
+def test_the_solved_editions_differ_in_their_stubs_alone(tmp_path):
+    solved.main(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"solved_{path.name}" for path in PATHS]
+    for path in PATHS:
+        lesson, edition = (nbformat.read(one, as_version=4) for one in (path, tmp_path / f"solved_{path.name}"))
+        changed = {
+            index
+            for index, (old, new) in enumerate(zip(lesson.cells, edition.cells, strict=True))
+            if old.source != new.source
+        }
+        turns = {turn.index + 1: turn.solution for turn in exercises(lesson)}
+        assert changed == set(turns)
+        assert all(edition.cells[index].source == solution.rstrip() for index, solution in turns.items())
+        assert all(not edition.cells[index + step].outputs for index in turns for step in (0, 1))
 
 
 # --- nbval itself ----------------------------------------------------------------------------------------------------

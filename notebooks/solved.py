@@ -1,0 +1,47 @@
+"""Write the solved edition of every lesson: the worked solutions in place of the stubs, to be run or read.
+
+    python notebooks/solved.py      solved_NN_….ipynb beside the lessons; run its cells to see the checks pass
+
+The lesson itself is the student's edition and the only source: a solution stands folded in the cell above its stub.
+"""
+
+import copy
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+HERE = Path(__file__).resolve().parent
+LESSONS = sorted(HERE.glob("[0-9][0-9]_*.ipynb"))
+
+
+def turns(notebook: NotebookNode) -> Iterator[tuple[int, re.Match, str]]:
+    """Yield every exercise: its cell's index, its heading, its solution. The stub is the next cell, then the check."""
+    for index, cell in enumerate(notebook.cells):
+        head = re.search(r"^\*\*Your turn(, stretch)?\*\* · \d+ minutes? · (●○○|●●○|●●●)", cell.source, re.M)
+        if cell.cell_type == "markdown" and head:
+            yield index, head, "\n\n".join(re.findall(r"```python\n(.*?)```", cell.source, re.DOTALL))
+
+
+def solved(notebook: NotebookNode) -> NotebookNode:
+    """Return a copy with the worked solutions for stubs, and nothing stored beside them and their checks."""
+    edition = copy.deepcopy(notebook)
+    for index, _, solution in turns(notebook):
+        edition.cells[index + 1].source = solution.rstrip()
+        for cell in edition.cells[index + 1 : index + 3]:
+            cell.outputs, cell.execution_count = [], None
+    return edition
+
+
+def main(folder: Path = HERE) -> None:
+    """Write all solved editions into a folder."""
+    for path in LESSONS:
+        target = folder / f"solved_{path.name}"
+        nbformat.write(solved(nbformat.read(path, as_version=4)), target)
+        print(target.name)
+
+
+if __name__ == "__main__":
+    main()
