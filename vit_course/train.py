@@ -46,7 +46,8 @@ def run(options: argparse.Namespace, folder: RunFolder, processes: Processes) ->
         print(
             f"test accuracy {result['test_accuracy']:.2%} (validation {result['valid_accuracy']:.2%}), "
             f"{result['parameters']:,} parameters, {result['seconds'] / 60:.1f} minutes\n"
-            f"the model: load_trained({str(folder.path / 'weights.safetensors')!r}) of vit_course.runs"
+            f"in Python: from vit_course.runs import load_trained; "
+            f"model, about = load_trained({str(folder.path / 'weights.safetensors')!r})"
         )
 
 

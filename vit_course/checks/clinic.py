@@ -180,11 +180,11 @@ def verify_rows(name: str, function: Callable) -> str:
 # --- 2: padding ------------------------------------------------------------------------------------------------------
 
 
-def masked_case(label: str, shape: tuple[int, ...], i: int, j: int, heads: int, e: int) -> Case:
+def masked_case(label: str, shape: tuple[int, ...], i: int, j: int, heads: int, e: int, *, size: float = 2.0) -> Case:
     """Return queries, keys and a mask that allows every query key 0, and none key 1."""
     mask = formula(*shape, start=41) > -0.3
     mask[..., 0], mask[..., 1] = True, False
-    pair = pair_case(label, 2, heads, i, j, e)
+    pair = pair_case(label, 2, heads, i, j, e, size=size)
     return Case(label, (*pair.args, mask))
 
 
@@ -192,6 +192,7 @@ MASKED = [
     masked_case("padding, a mask (b, 1, 1, j)", (2, 1, 1, 8), 5, 8, 3, 4),
     masked_case("a mask (i, j)", (6, 6), 6, 6, 2, 5),
     masked_case("a mask (b, heads, i, j)", (2, 2, 4, 7), 4, 7, 2, 6),
+    masked_case("scores in the hundreds", (6, 6), 6, 6, 2, 5, size=40.0),
 ]
 LOWEST = torch.finfo(torch.float32).min
 
@@ -226,6 +227,11 @@ MASK_MISTAKES = [
         lambda query, key, mask: scores(query, key).masked_fill(~mask, LOWEST).softmax(dim=-1),
     ),
     Suspect(
+        "forbidden scores are filled with -100, and a score may be lower than that: fill with -inf, or with the lowest "
+        "number there is.",
+        lambda query, key, mask: (scores(query, key) * query.shape[-1] ** -0.5).masked_fill(~mask, -100.0).softmax(-1),
+    ),
+    Suspect(
         "the mask is added to the scores as 0 and 1, which shifts them a little. Fill with a very low number where it "
         "is False.",
         lambda query, key, mask: (scores(query, key) * query.shape[-1] ** -0.5 + mask).softmax(dim=-1),
@@ -236,7 +242,7 @@ MASK_MISTAKES = [
 def verify_padding(name: str, function: Callable) -> str:
     """Case 2: a mask whose result is dropped."""
     repaired_function(name, function, reference_masked, MASKED, MASK_SYMPTOM, MASK_MISTAKES)
-    return "forbidden keys get nothing, the others share 1, for masks of two shapes."
+    return "forbidden keys get nothing, the others share 1, for masks of three shapes."
 
 
 # --- 3: patches ------------------------------------------------------------------------------------------------------
@@ -383,6 +389,12 @@ def verify_projection(name: str, cls: Callable) -> str:
         made = made_in_forward(module, case.args[0])
         with torch.no_grad():
             first, second = module(case.args[0].clone()), module(case.args[0].clone())
+        again = made_in_forward(module, case.args[0])
+    if made and not again:
+        raise CheckFailed(
+            f"a layer ({made[0]}) is made at the first call and kept: an optimizer built before that call has never "
+            "heard of it. Make it in __init__."
+        )
     if made and not same(first, second):
         own = sum(parameter.numel() for parameter in module.parameters())
         if own == 0:
@@ -555,6 +567,11 @@ RATE_MISTAKES = [
     Suspect(
         "progress is held from below: max(progress, 1) makes the rate 0 from the end of the warm-up on. min is wanted.",
         rates_with(lambda p, peak: cosine(max(p, 1.0), peak)),
+    ),
+    Suspect(
+        "this is lesson 6's cosine: it begins one step earlier, and is 0 at step total_steps - 1. Keep this piece's "
+        "own.",
+        lambda **plan: rates(training.learning_rate_schedule, **plan),
     ),
 ]
 
@@ -830,8 +847,8 @@ def verify_block(name: str, cls: Callable) -> str:
         )
     if same(first, torch.full_like(first, WRITES)) and same(second, torch.full_like(second, WRITES)):
         raise CheckFailed(
-            "the skip path is whole, but dropout is gone altogether: nothing is dropped on the branches either. "
-            "Drop what each branch writes: x + dropout(branch)."
+            "the skip path is whole, but nothing that a branch writes is dropped: dropout is gone, or acts before the "
+            "branch's layers. Drop what each branch writes: x + dropout(branch)."
         )
     for out, what in ((first, "attention"), (second, "the MLP")):
         none = (f"what {what} writes is not dropped. Each branch has its dropout: x + dropout(branch).", {WRITES: 1.0})
@@ -938,6 +955,9 @@ PATIENTS = [
 ]
 
 
+MAPPING_OFFER = ", or pass mapping=, a function from the course's state dict to yours"
+
+
 def clinic(case: int | str, repaired: Callable) -> Verdict:
     """Check a repair of lesson 09: the values and the behaviour of the piece of code that was broken.
 
@@ -961,4 +981,11 @@ def clinic(case: int | str, repaired: Callable) -> Verdict:
         known = ", ".join(f'{p.number} or "{p.name}"' for p in PATIENTS)
         raise ValueError(f"case must be one of {known}; got {case!r}")
     name = f"case {patient.number}, {patient.name}"
-    return check(name, repaired, lambda: patient.verify(name, repaired))
+
+    def verify() -> str:
+        try:
+            return patient.verify(name, repaired)
+        except CheckFailed as error:  # other checks take a mapping of names, this one does not
+            raise CheckFailed(str(error).replace(MAPPING_OFFER, "")) from error.__cause__
+
+    return check(name, repaired, verify)
