@@ -414,16 +414,24 @@ def _classifier() -> tuple[dict, dict[str, Tensor], int]:
     return sizes, dict(model.state_dict()) | weights(model) | running, side
 
 
-def _decided_images(sizes: dict, state: dict[str, Tensor], shape: tuple[int, ...]) -> Tensor:
-    """Draw images for which the classifier's first class is ahead by more than rounding can move it."""
+def _decided_images(sizes: dict, state: dict[str, Tensor], shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Draw images for which the classifier's first class is ahead by more than rounding can move it, and labels.
+
+    The labels of three images are the classifier's first, second and third class, in places drawn at random: whoever
+    counts more than the first one is found out in every draw.
+    """
     model = SmallModel(**sizes).eval()
     model.load_state_dict(state)
     while True:
         drawn = normal(*shape)
         with torch.no_grad():
-            first, second = model(drawn).topk(2, dim=-1).values.unbind(-1)
-        if float((first - second).min()) > 1e-3:
-            return drawn
+            values, classes = model(drawn).sort(dim=-1, descending=True)
+        if float((values[:, 0] - values[:, 1]).min()) > 1e-3:
+            break
+    ranks = torch.randint(sizes["num_classes"], (len(drawn),), generator=generator)
+    ranks[:3] = torch.arange(3)
+    ranks = ranks[torch.randperm(len(drawn), generator=generator)]
+    return drawn, classes.gather(1, ranks[:, None])[:, 0]
 
 
 @hidden_test
@@ -461,9 +469,8 @@ def evaluate(function: object) -> None:
     for size, options in [(whole(9, 11), dict(batch_size=4)), (7, dict(batch_size=whole(2, 3))), (whole(5, 9), {})]:
         sizes, state, side = _classifier()
         modes = [True, choice(True, False), False, True]
-        batch = _decided_images(sizes, state, (size, 2, side, side))
-        details = dict(sizes=sizes, state=state, modes=modes, options=options, images=batch)
-        details["labels"] = torch.randint(sizes["num_classes"], (size,), generator=generator)
+        batch, labels = _decided_images(sizes, state, (size, 2, side, side))
+        details = dict(sizes=sizes, state=state, modes=modes, options=options, images=batch, labels=labels)
         expected, actual = (
             right_answer(training.evaluate, "evaluation", **details),
             ask(function, "evaluation", **details),
