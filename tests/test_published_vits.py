@@ -632,7 +632,7 @@ def test_the_links_of_the_ledger_lead_to_headings():
     headings = {}
     for path in PATH.parent.glob("0*.ipynb"):
         cells = nbformat.read(path, as_version=4).cells
-        found = re.findall(r"^## (.*)", "\n".join(c.source for c in cells if c.cell_type == "markdown"), re.MULTILINE)
+        found = re.findall(r"^###? (.*)", "\n".join(c.source for c in cells if c.cell_type == "markdown"), re.MULTILINE)
         headings[path.name] = {title.replace(" ", "-") for title in found}
     links = re.findall(r"\]\(([\w.]*)#([^)]*)\)+", "\n".join(MARKDOWN))
     assert len(links) > 10
