@@ -34,6 +34,9 @@ METADATA = {
 }
 KEPT = ("nbgrader", "tags")  # of a cell's metadata: what graders and the tests read
 VARYING = "nbval-ignore-output"
+WIDGET = (
+    "application/vnd.jupyter.widget-view+json"  # lives as long as its kernel; what is stored is the picture beside it
+)
 TIMEOUT = 600  # seconds a cell may take
 SHADE = 24  # of 255: by how much a pixel of the same picture may differ between two machines
 FEW = 0.005  # and in how many of its pixels by more
@@ -68,6 +71,7 @@ def normalize(notebook: nbformat.NotebookNode, stored: nbformat.NotebookNode | N
         for output in cell.outputs:
             if output.output_type in ("display_data", "execute_result"):
                 output.metadata = nbformat.from_dict({})
+                output.data.pop(WIDGET, None)
                 if "image/png" in output.data:
                     output.data["image/png"] = slim(output.data["image/png"])
             if output.output_type == "execute_result":

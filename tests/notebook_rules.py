@@ -63,6 +63,17 @@ def draws(cell: NotebookNode) -> bool:
     return any("image/png" in output.get("data", {}) for output in cell.outputs)
 
 
+def explores(cell: NotebookNode) -> bool:
+    """Whether the cell's last line is an explorer: a call of ``explore.…``, or the name that one was given above."""
+    if not plain(cell.source):
+        return False
+    last = ast.parse(cell.source).body[-1:]
+    shown = ast.unparse(last[0]) if last and isinstance(last[0], ast.Expr) else ""
+    return bool(re.match(r"explore\.\w+\(", shown)) or bool(
+        shown.isidentifier() and re.search(rf"^{shown} = explore\.", cell.source, re.MULTILINE)
+    )
+
+
 def asserts(cell: NotebookNode) -> bool:
     """Whether the cell asserts something: an ``assert``, or a call of an ``assert_…`` function."""
     tree = ast.parse(cell.source)
@@ -109,8 +120,29 @@ def pictures_rest_on_an_assert(notebook, path):
         if draws(cell):
             if not any(asserts(neighbour) for _, neighbour in cells[max(place - 1, 0) : place + 2]):
                 yield f"cell {index}: a picture without an assert on the array behind it"
-            if not cell.source.rstrip().endswith("plt.show()"):
+            if not cell.source.rstrip().endswith("plt.show()") and not explores(cell):
                 yield f"cell {index}: a picture whose cell does not end with plt.show()"
+
+
+@rule
+def stored_pictures_are_described(notebook, path):
+    """Beside a picture stands what it shows, in words: for screen readers, and for nbval, which compares it."""
+    for index, cell in code_cells(notebook):
+        for output in cell.outputs:
+            words = output.get("data", {}).get("text/plain", "")
+            if "image/png" in output.get("data", {}) and not re.match(r"(Figure: (?!nothing)|explore\.)\w", words):
+                yield f"cell {index}: a picture that is described as {words!r}; draw it with plots.subplots"
+
+
+@rule
+def explorers_are_stored_as_pictures(notebook, path):
+    """A widget dies with its kernel: of an explorer, the still picture is stored, and nothing else."""
+    for index, cell in code_cells(notebook):
+        kinds = {kind for output in cell.outputs for kind in output.get("data", {})}
+        if any("widget" in kind for kind in kinds):
+            yield f"cell {index}: a widget is stored; run make notebooks"
+        if explores(cell) and "image/png" not in kinds:
+            yield f"cell {index}: an explorer without its still picture"
 
 
 @rule

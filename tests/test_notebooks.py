@@ -92,7 +92,7 @@ def good_notebook():
     """Return a notebook that keeps every rule."""
     setup = new_code_cell("import matplotlib.pyplot as plt\nimport torch")
     picture = new_code_cell("assert values.sum() == 1\nplt.plot(values)\nplt.show()")
-    picture.outputs = [new_output("display_data", {"image/png": png(BLACK), "text/plain": "<Figure size 1x1>"})]
+    picture.outputs = [new_output("display_data", {"image/png": png(BLACK), "text/plain": "Figure: 1 picture"})]
     number = new_code_cell("torch.testing.assert_close(a, b)\nprint(0.1234)")
     number.outputs = [new_output("stream", name="stdout", text="0.1234\n")]
     varying = new_code_cell("assert seconds < 9\nprint(seconds)")
@@ -178,6 +178,7 @@ def third_cell_in_a_row(notebook):
     notebook.cells.insert(5, notebook.cells[4])
 
 
+PLAIN = {"image/png": png(BLACK), "text/plain": "Figure: 1 picture"}
 PICTURE, NUMBER, FOLDED, VARYING, TURN, STUB, CHECK, STRETCH = 3, 4, 5, 6, 8, 9, 10, 11
 FAULTS = [
     ("every_code_cell_was_executed", never_executed, "never executed"),
@@ -188,6 +189,10 @@ FAULTS = [
     ("plain_python", replace(NUMBER, "print(0.1234)", "sys.path.append('..')"), "sys.path"),
     ("no_trailing_semicolon", replace(NUMBER, "print(0.1234)", "plt.plot(a);"), "semicolon"),
     ("pictures_rest_on_an_assert", replace(PICTURE, "plt.show()", "plt.plot(b)"), "plt.show()"),
+    ("stored_pictures_are_described", output(PICTURE, data=PLAIN | {"text/plain": "<Figure size 1x1>"}), "<Figure"),
+    ("stored_pictures_are_described", output(PICTURE, data=PLAIN | {"text/plain": "Figure: nothing yet"}), "nothing"),
+    ("explorers_are_stored_as_pictures", output(PICTURE, data=PLAIN | {execute.WIDGET: {}}), "a widget is stored"),
+    ("explorers_are_stored_as_pictures", replace(NUMBER, "print(0.1234)", "explore.schedule()"), "still picture"),
     ("no_stored_errors", stored_error, "ValueError"),
     ("no_stored_errors", stored_warning, "UserWarning"),
     ("one_title", replace(2, "**You need**", "# Again\n\n**You need**"), "2 top headings"),
@@ -244,6 +249,19 @@ def test_the_clinic_wants_twelve_cases_with_three_hints_and_its_own_word_for_unt
     found = findings("your_turns", good_notebook(), NOTEBOOKS / "09_bug_clinic.ipynb")
     for says in ("2 exercises, 12 to 12 wanted", "wanted 3 hints", "part: not written yet"):
         assert any(says in line for line in found), says
+
+
+def test_an_explorer_needs_no_show():
+    notebook = good_notebook()
+    replace(PICTURE, "plt.show()", "view = explore.patches(image)\nview")(notebook)
+    notebook.cells[PICTURE].outputs[0].data["text/plain"] = "explore.patches: patch row 1"
+    path = NOTEBOOKS / "09_example.ipynb"
+    for rule in ("pictures_rest_on_an_assert", "stored_pictures_are_described", "explorers_are_stored_as_pictures"):
+        assert findings(rule, notebook, path) == [], rule
+    replace(PICTURE, "view = explore", "view = other")(notebook)
+    assert findings("pictures_rest_on_an_assert", notebook, path) == [
+        f"cell {PICTURE}: a picture whose cell does not end with plt.show()"
+    ]
 
 
 def test_a_picture_far_from_any_assert_is_found():
@@ -309,6 +327,13 @@ def test_nbval_compares_stored_outputs(tmp_path):
     done = subprocess.run(command, cwd=NOTEBOOKS.parent, capture_output=True, text=True, check=False)
     assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr
     assert "wrong.ipynb" in done.stdout
+
+
+def test_normalizing_stores_no_widget():
+    notebook = good_notebook()
+    notebook.cells[PICTURE].outputs[0].data[execute.WIDGET] = {"model_id": "1", "version_major": 2}
+    execute.normalize(notebook)
+    assert notebook.cells[PICTURE].outputs[0].data.keys() == {"image/png", "text/plain"}
 
 
 def test_normalizing_twice_changes_nothing():

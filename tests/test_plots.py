@@ -94,3 +94,42 @@ def test_numbers_are_dark_on_light_and_white_on_dark():
     plots.write_numbers(plots.show_matrix(axes, matrix, cmap="gray", vmin=0, vmax=1), matrix, ".2f")
     assert [text.get_text() for text in axes.texts] == ["0.00", "1.00", "0.25", "0.12"]
     assert [to_hex(text.get_color()) for text in axes.texts[:2]] == ["#ffffff", plots.INK]
+
+
+def test_a_figure_says_in_words_what_it_shows():
+    """This text is stored beside every picture: screen readers read it, nbval compares it."""
+    figure, axes = plots.subplots(1, 4)
+    plots.show_image(axes[0], torch.rand(3, 8, 8), "T, cut\nin patches")
+    picture = plots.show_matrix(axes[1], torch.rand(3, 4), xlabel="key", ylabel="query")
+    figure.colorbar(picture, ax=axes[1], label="weight")
+    axes[2].plot([1, 2, 3], [3, 2, 1], label="train")
+    axes[2].plot([1, 2, 3], [3, 2, 2], label="valid")
+    axes[2].axhline(2)  # two points: it marks a place
+    axes[2].set(title="loss", xlabel="step")
+    axes[2].legend()
+    axes[3].bar(["a", "b"], [1, 2])
+    figure.suptitle("all")
+    assert repr(figure) == (
+        'Figure: all; picture "T, cut in patches"; picture (query against key); '
+        '2 curves "loss" (step): train, valid; colour scale (weight); 2 bars'
+    )
+
+
+def test_figures_without_titles_are_counted_and_many_are_cut_short():
+    assert repr(plots.show_images(load_test_images())) == "Figure: 6 pictures"
+    assert repr(plots.subplots()[0]) == "Figure: nothing yet"
+    figure, axes = plots.subplots(2, 7)
+    for number, one in enumerate(axes.flat):
+        one.scatter([number], [number])
+        one.set_title(str(number))
+    words = repr(figure)
+    assert words.startswith('Figure: cloud of points "0"; cloud of points "1"')
+    assert words.endswith('cloud of points "11"; and 2 more')
+
+
+def test_words_in_the_axes_belong_to_the_description_and_numbers_do_not():
+    figure, axes = plots.subplots()
+    for name, x in (("B/16", 1), ("3.5", 2)):
+        axes.loglog(x, x, "o")
+        axes.annotate(name, (x, x))
+    assert repr(figure) == "Figure: 2 points: B/16"

@@ -3,7 +3,9 @@
 One colour for one thing, in every figure of ``img/`` and in every plot of the notebooks.
 """
 
+import re
 from collections.abc import Sequence
+from functools import cache
 
 import torch
 from einops import rearrange
@@ -61,6 +63,8 @@ STYLE = {
 def subplots(rows: int = 1, columns: int = 1, *, size: tuple[float, float] | None = None, **options):
     """``plt.subplots`` in the course's look, which stays on for all that is drawn afterwards.
 
+    The figure's ``repr`` is :func:`describe`: stored beside the picture, it is what a screen reader and the tests read.
+
     Args:
         rows, columns: of axes.
         size: of the figure in inches, ``(width, height)``; at most 8.5 wide, so that it fits a notebook cell.
@@ -72,7 +76,68 @@ def subplots(rows: int = 1, columns: int = 1, *, size: tuple[float, float] | Non
     import matplotlib.pyplot as plt
 
     plt.rcParams.update(STYLE)  # for good: titles and labels read it when they are set
-    return plt.subplots(rows, columns, figsize=size, **options)
+    return plt.subplots(rows, columns, figsize=size, FigureClass=_described_figure(), **options)
+
+
+@cache
+def _described_figure() -> type:
+    from matplotlib.figure import Figure
+
+    class DescribedFigure(Figure):
+        def __repr__(self) -> str:
+            return describe(self)
+
+    return DescribedFigure
+
+
+def describe(figure) -> str:
+    """Say in one line what a figure shows: kinds, titles, axes and legends, such as ``Figure: picture "T"``."""
+    parts = [_line(figure.get_suptitle())] if figure.get_suptitle() else []
+    unnamed: dict[tuple[int, str], int] = {}
+    for axes in figure.axes:
+        count, kind = _content(axes)
+        if words := _words(axes):
+            parts.append(f"{_counted(count, kind)} {words}".replace(" :", ":").strip())
+        elif count:
+            unnamed[count, kind] = unnamed.get((count, kind), 0) + 1
+    for (count, kind), times in unnamed.items():
+        parts.append(_counted(times, kind) if count == 1 else f"{times} times " * (times > 1) + _counted(count, kind))
+    if len(parts) > 12:
+        parts[12:] = [f"and {len(parts) - 12} more"]
+    return "Figure: " + "; ".join(parts or ["nothing yet"])
+
+
+def _content(axes) -> tuple[int, str]:
+    """Count what is drawn in one pair of axes: how many, of what."""
+    if hasattr(axes, "_colorbar"):
+        return 1, "colour scale"
+    bars = sum(len(container) for container in axes.containers if hasattr(container, "orientation"))
+    curves = [line for line in axes.lines if len(line.get_xdata()) > 2]  # shorter ones mark a place
+    marks = [line for line in axes.lines if len(line.get_xdata()) == 1]
+    clouds = [collection for collection in axes.collections if hasattr(collection, "get_sizes")]
+    counts = {"picture": axes.images, "bar": [0] * bars, "curve": curves, "cloud of points": clouds, "point": marks}
+    return next(((len(found), kind) for kind, found in counts.items() if found), (0, ""))
+
+
+def _words(axes) -> str:
+    """Give the title, the names of both axes, the legend's entries, and the words written into the axes."""
+    title = _line(" ".join(axes.get_title(place) for place in ("left", "center", "right")))
+    names = " against ".join(filter(None, map(_line, (axes.get_ylabel(), axes.get_xlabel()))))
+    entries = axes.get_legend().get_texts() if axes.get_legend() else axes.texts
+    entries = [_line(entry.get_text()) for entry in entries]
+    entries = [entry for entry in entries if re.search(r"[^\W\d]", entry)]  # numbers in cells are not words
+    head = " ".join(filter(None, [f'"{title}"' if title else "", f"({names})" if names else ""]))
+    return head + (": " + ", ".join(entries[:8]) if entries else "")
+
+
+def _counted(count: int, kind: str) -> str:
+    """Write ``3 curves``, ``picture``, or nothing."""
+    plural = kind.replace("cloud", "clouds") if kind.startswith("cloud") else f"{kind}s"
+    return f"{count} {plural}" if count > 1 else kind
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def show_image(axes, image: Tensor, title: str = "") -> None:

@@ -1,0 +1,226 @@
+"""Lesson 07: what one measures inside a trained model, and real images to measure it on.
+
+Attention rollout is Abnar and Zuidema's (arXiv 2005.00928); filters, positions and distances are the three panels of
+Figure 7 in arXiv 2010.11929. Nothing here changes a model or needs its gradients.
+"""
+
+import copy
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from einops import einsum, rearrange, reduce
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from vit_course import VisionTransformer, arguments
+from vit_course.data import LabelledImages
+from vit_course.runs import load_trained
+
+SAMPLE = Path(__file__).resolve().parents[1] / "resources" / "fashion_mnist_sample.npz"
+
+
+def load_sample() -> LabelledImages:
+    """Load the first 1,000 images of Fashion-MNIST's test set, which come with the course.
+
+    Returns:
+        Float32 images ``(1000, 1, 28, 28)`` in [0, 1] with labels; ``mean`` and ``std`` are those of the training
+        images, so that ``load_sample().normalized()`` is what the trained model reads.
+
+    Raises:
+        ValueError: the file is missing or damaged.
+    """
+    try:
+        with SAMPLE.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            images, labels = arrays["images"], arrays["labels"]
+        if images.shape != (1000, 28, 28) or images.dtype != np.uint8 or labels.shape != (1000,):
+            raise ValueError(f"it holds {images.dtype} images of shape {images.shape}")
+    except Exception as error:  # a damaged file raises whatever its damage leads to
+        again = "git restore resources/fashion_mnist_sample.npz brings it back"
+        raise ValueError(f"{SAMPLE} must hold the 1,000 images that come with the course: {error}; {again}") from error
+    _, about = load_trained("fashion_mnist")
+    return LabelledImages(
+        torch.from_numpy(images)[:, None].float() / 255,
+        torch.from_numpy(labels).long(),
+        class_names=about["class_names"],
+        mean=torch.tensor(about["mean"]),
+        std=torch.tensor(about["std"]),
+    )
+
+
+def attention_rollout(maps: Sequence[Float[Tensor, "b heads s s"]]) -> Float[Tensor, "b s s"]:
+    """Follow attention through all layers: the product of ½ A + ½ I, the last layer on the left.
+
+    Args:
+        maps: what ``attention_maps`` returns, first layer first: each ``(b, heads, s, s)``. A is the mean over heads;
+            the identity stands for the skip path.
+
+    Returns:
+        ``(b, s, s)``: row ``i`` shares token ``i`` of the last layer out to the tokens of the embedding, sum 1.
+
+    Raises:
+        ValueError: no maps, or maps that are not square or not all of one shape.
+    """
+    _one_shape(maps)
+    identity = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype, device=maps[0].device)
+    rollout = identity.expand(len(maps[0]), -1, -1)
+    for layer in maps:
+        rollout = (reduce(layer, "b heads i j -> b i j", "mean") + identity) / 2 @ rollout
+    return rollout
+
+
+def attention_distance(
+    maps: Sequence[Float[Tensor, "b heads s s"]], *, grid_size: tuple[int, int], patch_size: int = 1
+) -> Float[Tensor, "layers heads"]:
+    """Figure 7, right: how far away, on average, a patch looks.
+
+    Args:
+        maps: what ``attention_maps`` returns: each ``(b, heads, n + 1, n + 1)``, the class token first.
+        grid_size: patches ``(gh, gw)``, ``gh * gw = n``.
+        patch_size: side of a patch in pixels, for distances in pixels; 1 gives them in patches.
+
+    Returns:
+        ``(layers, heads)``: the distance between the centres of query and key patch, weighted by attention, its mean
+        over images and query patches. The class token is left out on both sides, the other weights are shared anew.
+
+    Raises:
+        ValueError: no maps, maps of different shapes, or a grid that does not fit them.
+    """
+    _one_shape(maps)
+    gh, gw = arguments.size_pair("grid_size", grid_size)
+    if gh * gw + 1 != maps[0].shape[-1]:
+        raise ValueError(f"grid_size must have n = {maps[0].shape[-1] - 1} patches; got {gh} x {gw} = {gh * gw}")
+    side = arguments.whole_number("patch_size", patch_size)
+    centres = torch.cartesian_prod(torch.arange(gh), torch.arange(gw)).to(maps[0]) * side
+    distances = torch.linalg.vector_norm(centres[:, None] - centres, dim=-1)
+    patches = torch.stack(list(maps))[..., 1:, 1:]
+    weights = patches / patches.sum(dim=-1, keepdim=True)
+    return reduce(weights * distances, "layers b heads i j -> layers heads i", "sum").mean(dim=-1) / len(maps[0])
+
+
+def position_similarity(model: VisionTransformer) -> Float[Tensor, "gh gw gh gw"]:
+    """Figure 7, centre: cosine similarity of the patches' position embeddings, each with each.
+
+    Returns:
+        ``(gh, gw, gh, gw)`` in [-1, 1]: ``[row, column]`` is a picture of the grid as that position sees it.
+    """
+    gh, _ = model.embedding.patch_embedding.grid_size
+    directions = F.normalize(model.embedding.pos_embedding[0, 1:].detach(), dim=-1)
+    return rearrange(directions @ directions.T, "(gh gw) (to_h to_w) -> gh gw to_h to_w", gh=gh, to_h=gh)
+
+
+def projection_components(
+    model: VisionTransformer, count: int
+) -> tuple[Float[Tensor, "count c p p"], Float[Tensor, "count"]]:
+    """Figure 7, left: principal components of the filters of the patch projection.
+
+    Args:
+        model: with ``d`` filters of ``c p p`` weights.
+        count: how many components, the strongest first; at most the smaller of ``d`` and ``c p p``.
+
+    Returns:
+        Components ``(count, c, p, p)`` of length 1, their largest weight positive, and the share of the filters'
+        variance that each explains, ``(count,)``.
+
+    Raises:
+        ValueError: a count out of range.
+    """
+    embedding = model.embedding.patch_embedding
+    filters = embedding.projection.weight.detach()
+    arguments.at_most("count", arguments.whole_number("count", count), "min(d, c * p * p)", min(filters.shape))
+    _, strengths, components = torch.linalg.svd(filters - filters.mean(dim=0), full_matrices=False)
+    largest = components.gather(1, components.abs().argmax(dim=1, keepdim=True))
+    pictures = rearrange(
+        components * largest.sign(), "n (c p1 p2) -> n c p1 p2", c=embedding.in_channels, p1=embedding.patch_size
+    )
+    return pictures[:count], (strengths**2 / (strengths**2).sum())[:count]
+
+
+@torch.no_grad()
+def layer_tokens(model: VisionTransformer, images: Float[Tensor, "b c h w"]) -> list[Float[Tensor, "b s d"]]:
+    """Return the tokens after the embedding and after every block: ``num_layers + 1`` of ``(b, n + 1, d)``.
+
+    The final LayerNorm is not applied; ``model.encoder.ln`` of the last ones is what the head reads from.
+    """
+    tokens = [model.embedding(images)]
+    for layer in model.encoder.layers:
+        tokens.append(layer(tokens[-1]))
+    return tokens
+
+
+def silence_heads(model: VisionTransformer, heads: Iterable[tuple[int, int]]) -> VisionTransformer:
+    """Return a copy of the model in which each of these heads adds nothing to its layer's output.
+
+    Args:
+        model: is left as it is.
+        heads: pairs ``(layer, head)``, counted from 0. Their columns of ``out_proj.weight`` become zero.
+
+    Raises:
+        ValueError: a layer or a head that the model does not have.
+    """
+    model = copy.deepcopy(model)
+    layers = model.encoder.layers
+    for layer, head in heads:
+        arguments.at_most("layer", arguments.whole_number("layer", layer, minimum=0), "num_layers - 1", len(layers) - 1)
+        attention = layers[layer].self_attention
+        last = attention.num_heads - 1
+        arguments.at_most("head", arguments.whole_number("head", head, minimum=0), "num_heads - 1", last)
+        width = attention.hidden_dim // attention.num_heads
+        attention.out_proj.weight.detach()[:, head * width : (head + 1) * width] = 0
+    return model
+
+
+@torch.no_grad()
+def head_ablation(
+    model: VisionTransformer, images: Float[Tensor, "b c h w"], labels: Int[Tensor, "b"]
+) -> Float[Tensor, "layers heads"]:
+    """Return the accuracy in [0, 1] that is left when one head is silenced, for each head alone: ``(layers, heads)``.
+
+    Raises:
+        ValueError: labels that are not one an image, or images of another shape.
+    """
+    arguments.one_label_an_image(images, labels)
+    layers = model.encoder.layers
+    return torch.tensor(
+        [
+            [
+                (silence_heads(model, [(layer, head)])(images).argmax(dim=-1) == labels).float().mean().item()
+                for head in range(layers[layer].self_attention.num_heads)
+            ]
+            for layer in range(len(layers))
+        ]
+    )
+
+
+def nearest(
+    features: Float[Tensor, "n d"], queries: Float[Tensor, "m d"], count: int
+) -> tuple[Float[Tensor, "m count"], Int[Tensor, "m count"]]:
+    """Find for each query the features that point in the most similar direction.
+
+    Args:
+        features, queries: one vector a row.
+        count: how many, at most ``n``.
+
+    Returns:
+        Cosine similarities and indices into ``features``, ``(m, count)`` each, the most similar first.
+
+    Raises:
+        ValueError: vectors of different lengths, or a count out of range.
+    """
+    arguments.float_tensor("features", features, "n d")
+    arguments.shaped("queries", queries, "m d", (None, features.shape[1]))
+    arguments.at_most("count", arguments.whole_number("count", count), "n", len(features))
+    similarity = einsum(F.normalize(queries, dim=-1), F.normalize(features, dim=-1), "m d, n d -> m n")
+    return tuple(similarity.topk(count, dim=-1))
+
+
+def _one_shape(maps: Sequence[Tensor]) -> None:
+    if not isinstance(maps, Sequence) or not maps:
+        raise ValueError(f"maps must be a list with one tensor a layer; got {type(maps).__name__} with nothing in it")
+    for layer in maps:
+        arguments.float_tensor("maps", layer, "b heads s s")
+        if layer.shape != maps[0].shape or layer.shape[-1] != layer.shape[-2]:
+            shapes = [tuple(each.shape) for each in maps]
+            raise ValueError(f"maps must be square and all of one shape, (b, heads, s, s); got {shapes}")
