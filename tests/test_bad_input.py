@@ -8,6 +8,7 @@ import re
 import tempfile
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from vit_course import (
     VisionTransformer,
     create_vit,
     data,
+    inside,
     patchify,
     scaled_dot_product_attention,
     unpatchify,
@@ -39,6 +41,7 @@ pytestmark = pytest.mark.usefixtures("as_readers_run_it")
 IMAGES, LABELS = torch.rand(4, 3, 8, 12), torch.tensor([0, 4, 2, 1])
 TOKENS = torch.rand(4, 7, 16)
 HEADS = torch.rand(2, 3, 5, 4)
+MAPS = [torch.rand(2, 3, 7, 7).softmax(dim=-1) for _ in range(2)]
 NUMBERS = (IMAGES * 255).to(torch.uint8)
 FIXTURE = np.load(Path(__file__).resolve().parents[1] / "resources" / "test_images.npy")
 
@@ -196,7 +199,44 @@ def train(train_set=None, valid_set=None, **changes):
     return fit(copy.deepcopy(MODEL), *sets, **dict(epochs=2, batch_size=4, peak_lr=1e-3, progress=False) | changes)
 
 
+def roll(maps=MAPS):
+    return inside.attention_rollout(maps)
+
+
+def measure(maps=MAPS, **changes):
+    return inside.attention_distance(maps, **dict(grid_size=(2, 3)) | changes)
+
+
+def filters(count=3):
+    return inside.projection_components(MODEL, count)
+
+
+def stations(images=IMAGES):
+    return inside.layer_tokens(MODEL, images)
+
+
+def silence(heads=((0, 1), (1, 0))):
+    return inside.silence_heads(MODEL, heads)
+
+
+def ablate(images=IMAGES, labels=LABELS):
+    return inside.head_ablation(MODEL, images, labels)
+
+
+def near(features=TOKENS[0], queries=TOKENS[1, :3], count=2):
+    return inside.nearest(features, queries, count)
+
+
+def sample(write=lambda path: path.write_bytes(inside.SAMPLE.read_bytes())):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "fashion_mnist_sample.npz"
+        write(path)
+        with mock.patch.object(inside, "SAMPLE", path):
+            return inside.load_sample()
+
+
 GOOD = [patch, unpatch, attend, weigh, load, labelled, schedule, groups, shift, step, rate, train]
+GOOD += [roll, measure, filters, stations, silence, ablate, near, sample]
 
 
 @pytest.mark.parametrize("call", GOOD)
@@ -239,6 +279,10 @@ VECTOR = "labels must be int64 of shape (4,), one an image"
 NO_IMAGE = "images must hold at least one image"
 SETS = "must be a TensorDataset of images and labels with at least one image"
 BOTH_SIDES = "fraction must leave at least one on both sides"
+
+LAYERS, PAIRS = "maps must be a list with one tensor a layer", "heads must hold pairs (layer, head)"
+SQUARE = "maps must be square and all of one shape, (b, heads, s, s)"
+FIRST_THOUSAND = "fashion_mnist_sample.npz must hold the 1,000 images that come with the course"
 
 HIGH, NEGATIVE = dict(labels=LABELS + 1), dict(labels=LABELS - 1)
 EMPTY = TensorDataset(IMAGES[:0], LABELS[:0])
@@ -451,6 +495,93 @@ CASES = [
         ("weight_decay=-1", dict(weight_decay=-1.0), f"weight_decay {FINITE}", "got -1.0"),
         ("label_smoothing=1", dict(label_smoothing=1.0), f"label_smoothing {CHANCE}", "got 1.0"),
     ),
+    # lesson 07
+    *cases(
+        "load_sample",
+        sample,
+        ("missing", dict(write=lambda path: None), FIRST_THOUSAND, "No such file", "git restore"),
+        ("empty", dict(write=lambda path: path.touch()), FIRST_THOUSAND, "git restore"),
+        ("another array", dict(write=zipped), FIRST_THOUSAND, "labels is not a file", "git restore"),
+    ),
+    *(
+        case
+        for who, call in [("attention_rollout", roll), ("attention_distance", measure)]
+        for case in cases(
+            who,
+            call,
+            ("no maps", dict(maps=[]), LAYERS, "got an empty one"),
+            ("a tensor", dict(maps=torch.stack(MAPS)), LAYERS, "got Tensor"),
+            ("a generator", dict(maps=iter(MAPS)), LAYERS, "got list_iterator"),
+            ("no heads axis", dict(maps=[layer[:, 0] for layer in MAPS]), "maps must have 4 axes", "got 3"),
+            ("integers", dict(maps=[layer.long() for layer in MAPS]), "maps must be floating point", "torch.int64"),
+            ("a list", dict(maps=[MAPS[0], [1.0]]), "maps must be a torch.Tensor (b, heads, s, s)", "got list"),
+            ("fewer keys", dict(maps=[layer[..., 1:] for layer in MAPS]), SQUARE, "got [(2, 3, 7, 6), (2, 3, 7, 6)]"),
+            ("fewer images", dict(maps=[MAPS[0], MAPS[1][:1]]), SQUARE, "got [(2, 3, 7, 7), (1, 3, 7, 7)]"),
+            ("and then a list", dict(maps=[*MAPS, MAPS[0][:1], [1.0]]), "maps must be a torch.Tensor", "got list"),
+        )
+    ),
+    *cases(
+        "attention_distance",
+        measure,
+        ("another grid", dict(grid_size=(2, 2)), "grid_size must have n = 6 patches", "got 2 x 2 = 4"),
+        ("with the class token", dict(grid_size=(1, 7)), "grid_size must have n = 6 patches", "got 1 x 7 = 7"),
+        ("one number", dict(grid_size=3), "grid_size must have n = 6 patches", "got 3 x 3 = 9"),
+        ("three numbers", dict(grid_size=(1, 2, 3)), "grid_size must be one number or a pair", "got 3 numbers"),
+        ("grid_size=(0, 6)", dict(grid_size=(0, 6)), f"grid_size {WHOLE}", "got 0"),
+        ("patch_size=0", dict(patch_size=0), f"patch_size {WHOLE}", "got 0"),
+        ("patch_size=2.5", dict(patch_size=2.5), f"patch_size {WHOLE}", "got 2.5"),
+    ),
+    *cases(
+        "projection_components",
+        filters,
+        ("count=0", dict(count=0), f"count {WHOLE}", "got 0"),
+        ("count=1.5", dict(count=1.5), f"count {WHOLE}", "got 1.5"),
+        ("more than filters", dict(count=17), "count must be at most min(d, c * p * p)=16", "got 17"),
+    ),
+    *(
+        case
+        for who, call in [("layer_tokens", stations), ("head_ablation", ablate)]
+        for case in cases(
+            who,
+            call,
+            ("no batch axis", dict(images=IMAGES[0]), AXES, "got 3"),
+            ("integers", dict(images=NUMBERS), FLOATS, "got torch.uint8"),
+            ("smaller images", dict(images=IMAGES[..., 4:]), "images must have shape (b, c=3, h=8, w=12)", "8, 8)"),
+        )
+    ),
+    *cases(
+        "silence_heads",
+        silence,
+        ("one pair alone", dict(heads=(0, 1)), PAIRS, "such as [(0, 1)]", "got 0"),
+        ("a number", dict(heads=1), PAIRS, "got 1"),
+        ("three numbers", dict(heads=[(0, 1), (0, 1, 1)]), PAIRS, "got (0, 1, 1)"),
+        ("layer 2 of 2", dict(heads=[(2, 0)]), "layer must be at most num_layers - 1=1", "got 2"),
+        ("head 2 of 2", dict(heads=[(0, 1), (0, 2)]), "head must be at most num_heads - 1=1", "got 2"),
+        ("layer -1", dict(heads=[(-1, 0)]), f"layer {COUNT}", "got -1"),
+        ("head -1", dict(heads=[(0, -1)]), f"head {COUNT}", "got -1"),
+        ("a fractional head", dict(heads=[(0, 0.5)]), f"head {COUNT}", "got 0.5"),
+    ),
+    *cases(
+        "head_ablation",
+        ablate,
+        ("no image", dict(images=IMAGES[:0], labels=LABELS[:0]), NO_IMAGE, "got an empty"),
+        ("fewer labels", dict(labels=LABELS[:3]), VECTOR, "got torch.int64 of shape (3,)"),
+        ("one-hot labels", dict(labels=ONE_HOT), VECTOR, "got torch.int64 of shape (4, 5)"),
+        ("label 5 of 5", HIGH, RANGE, "got values from 1 to 5"),
+        ("label -1", NEGATIVE, RANGE, "got values from -1 to 3"),
+    ),
+    *cases(
+        "nearest",
+        near,
+        ("a batch of features", dict(features=TOKENS), "features must have 2 axes, (n, d)", "got 3"),
+        ("integers", dict(features=TOKENS[0].long()), "features must be floating point", "got torch.int64"),
+        ("a list", dict(features=[[1.0]]), "features must be a torch.Tensor (n, d)", "got list"),
+        ("one vector", dict(queries=TOKENS[0, 0]), "queries must have 2 axes, (m, d)", "got 1: shape (16,)"),
+        ("shorter vectors", dict(queries=TOKENS[0, :, :8]), "queries must have shape (m, d=16)", "got (7, 8)"),
+        ("count=0", dict(count=0), f"count {WHOLE}", "got 0"),
+        ("count=2.5", dict(count=2.5), f"count {WHOLE}", "got 2.5"),
+        ("more than there are", dict(count=8), "count must be at most n=7", "got 8"),
+    ),
 ]
 
 
@@ -469,7 +600,7 @@ def test_bad_input(call, beginning, rest):
 
 def test_every_public_callable_is_in_the_table():
     public = set()
-    for name in ["embedding", "attention", "encoder", "model", "data", "training"]:
+    for name in ["embedding", "attention", "encoder", "model", "data", "training", "inside"]:
         module = importlib.import_module(f"vit_course.{name}")
         for each in vars(module).values():
             if getattr(each, "__module__", "") != module.__name__ or each.__name__.startswith("_"):
@@ -478,8 +609,8 @@ def test_every_public_callable_is_in_the_table():
             for method in vars(each).values() if inspect.isclass(each) else ():
                 if inspect.isfunction(method) and not method.__name__.startswith("_"):
                     public.add(method.__qualname__)
-    # nothing can be wrong: sizes that the caller has checked; no argument
-    assert {who for who, *_ in CASES} == public - {"xavier_linear", "LabelledImages.normalized"}
+    # nothing can be wrong: sizes that the caller has checked; no argument; a model alone
+    assert {who for who, *_ in CASES} == public - {"xavier_linear", "LabelledImages.normalized", "position_similarity"}
 
 
 def test_what_is_wrong_stands_once_in_the_table():

@@ -1,5 +1,6 @@
 """The checks of a learner's code: every known mistake is refused and named, every right style passes."""
 
+import copy
 import re
 import traceback
 
@@ -10,7 +11,7 @@ from mutants import ALTERNATIVES, MUTANTS
 from torch import nn
 
 import vit_course
-from vit_course import attention, checks, encoder, training
+from vit_course import attention, checks, encoder, inside, training
 
 pytestmark = pytest.mark.usefixtures("as_readers_run_it")
 
@@ -38,6 +39,10 @@ REFERENCES = {
     "evaluate": training.evaluate,
     "parameter_groups": training.parameter_groups,
     "random_shift": training.random_shift,
+    "attention_rollout": inside.attention_rollout,
+    "attention_distance": inside.attention_distance,
+    "nearest": inside.nearest,
+    "silence_heads": inside.silence_heads,
 }
 CLASSES = [name for name, reference in REFERENCES.items() if isinstance(reference, type)]
 
@@ -131,7 +136,7 @@ def test_what_torch_has_not_implemented_is_no_stub():
     def my_softmax(x):
         return x.long().softmax(-1)
 
-    with pytest.raises(checks.CheckFailed, match=r"stopped with NotImplementedError.* `return x.long"):
+    with pytest.raises(checks.CheckFailed, match=r"stopped with (NotImplemented|Runtime)Error.* `return x.long"):
         checks.same_values(my_softmax, lambda x: x.softmax(-1), torch.ones(2, 3))
 
 
@@ -151,9 +156,38 @@ def test_a_float_for_einops_is_named_and_so_is_its_return():
             checks.unpatchify(function)
 
 
-def test_a_wrong_shape_comes_with_the_shapes_that_were_given():
-    with pytest.raises(checks.CheckFailed, match=r"given \(2, 3, 6, 6\), 2: expected shape \(2, 9, 12\), got \(2, 3,"):
-        checks.patchify(lambda images, patch_size: images)
+@pytest.mark.parametrize(
+    ("check", "wrong", "says"),
+    [
+        ("patchify", lambda images, patch_size: images, "(2, 3, 6, 6), 2: expected shape (2, 9, 12), got (2, 3, 6, 6)"),
+        (
+            "attention_rollout",
+            lambda maps: maps[0][:, :2],
+            "a list of 3 tensors (2, 3, 5, 5): expected shape (2, 5, 5), got (2, 2, 5, 5)",
+        ),
+        (
+            "silence_heads",
+            lambda model, heads: copy.deepcopy(model.embedding),
+            "VisionTransformer, [(2, 1)]: expected shape (3, 5), got (3, 7, 12)",
+        ),
+        (
+            "nearest",
+            lambda features, queries, count: (features, queries.long()),
+            "(9, 5), (4, 5), 3: values, expected shape (4, 3), got (9, 5)",
+        ),
+    ],
+)
+def test_a_wrong_shape_comes_with_what_was_given(check, wrong, says):
+    with pytest.raises(checks.CheckFailed, match=f"wrong shape\\.\n.*given {re.escape(says)}$"):
+        getattr(checks, check)(wrong)
+
+
+def test_two_results_that_are_not_written_yet_are_told_so_quietly():
+    def my_nearest(features, queries, count):
+        values, indices = ..., ...
+        return values, indices
+
+    assert checks.nearest(my_nearest) == "nearest: not written yet: it returns ..."
 
 
 def test_a_failed_check_shows_itself_in_a_few_lines():

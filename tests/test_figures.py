@@ -50,6 +50,10 @@ def test_the_folder_holds_exactly_the_figures_of_the_script():
     assert {path.stem for path in IMG.glob("*.svg")} == set(NAMES)
 
 
+@pytest.mark.skipif(
+    f"matplotlib=={matplotlib.__version__}\n" not in (IMG.parent / "requirements.txt").read_text(encoding="utf-8"),
+    reason="the figures are drawn with the matplotlib of requirements.txt; another one places letters elsewhere",
+)
 @pytest.mark.parametrize("name", NAMES)
 def test_drawing_anew_gives_the_committed_file(drawn, name):
     words, numbers, colors, pictures = taken_apart(IMG / f"{name}.svg")

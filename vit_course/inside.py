@@ -158,11 +158,11 @@ def silence_heads(model: VisionTransformer, heads: Iterable[tuple[int, int]]) ->
         heads: pairs ``(layer, head)``, counted from 0. Their columns of ``out_proj.weight`` become zero.
 
     Raises:
-        ValueError: a layer or a head that the model does not have.
+        ValueError: not pairs, or a layer or a head that the model does not have.
     """
     model = copy.deepcopy(model)
     layers = model.encoder.layers
-    for layer, head in heads:
+    for layer, head in _pairs(heads):
         arguments.at_most("layer", arguments.whole_number("layer", layer, minimum=0), "num_layers - 1", len(layers) - 1)
         attention = layers[layer].self_attention
         last = attention.num_heads - 1
@@ -178,15 +178,18 @@ def head_ablation(
 ) -> Float[Tensor, "layers heads"]:
     """Return the accuracy in [0, 1] that is left when one head is silenced, for each head alone: ``(layers, heads)``.
 
+    Measured in eval mode, whichever the model is in.
+
     Raises:
-        ValueError: labels that are not one an image, or images of another shape.
+        ValueError: labels that are not one an image, labels of no class, or images of another shape.
     """
     arguments.one_label_an_image(images, labels)
+    arguments.label_range(labels, model.head.out_features)
     layers = model.encoder.layers
     return torch.tensor(
         [
             [
-                (silence_heads(model, [(layer, head)])(images).argmax(dim=-1) == labels).float().mean().item()
+                (silence_heads(model, [(layer, head)]).eval()(images).argmax(dim=-1) == labels).float().mean().item()
                 for head in range(layers[layer].self_attention.num_heads)
             ]
             for layer in range(len(layers))
@@ -216,11 +219,21 @@ def nearest(
     return tuple(similarity.topk(count, dim=-1))
 
 
+def _pairs(heads: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    pairs = list(heads) if isinstance(heads, Iterable) else [heads]
+    for pair in pairs:
+        if not isinstance(pair, Sequence) or len(pair) != 2:
+            raise ValueError(f"heads must hold pairs (layer, head), such as [(0, 1)]; got {pair!r}")
+    return pairs
+
+
 def _one_shape(maps: Sequence[Tensor]) -> None:
     if not isinstance(maps, Sequence) or not maps:
-        raise ValueError(f"maps must be a list with one tensor a layer; got {type(maps).__name__} with nothing in it")
+        came = "an empty one" if isinstance(maps, Sequence) else type(maps).__name__
+        raise ValueError(f"maps must be a list with one tensor a layer; got {came}")
     for layer in maps:
         arguments.float_tensor("maps", layer, "b heads s s")
+    for layer in maps:
         if layer.shape != maps[0].shape or layer.shape[-1] != layer.shape[-2]:
             shapes = [tuple(each.shape) for each in maps]
             raise ValueError(f"maps must be square and all of one shape, (b, heads, s, s); got {shapes}")

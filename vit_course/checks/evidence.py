@@ -248,7 +248,11 @@ def describe(actual: object, expected: object) -> str:
 
 
 def shape_of(value: object) -> str:
-    """Name an argument for a message: a tensor by its shape, a number as it is."""
+    """Name an argument for a message: a tensor by its shape, a list of them too, a model by its class."""
+    if isinstance(value, list) and value and isinstance(value[0], Tensor):
+        return f"a list of {len(value)} tensors {tuple(value[0].shape)}"
+    if isinstance(value, nn.Module):
+        return type(value).__name__
     return str(tuple(value.shape)) if isinstance(value, Tensor) else repr(value)
 
 
@@ -287,7 +291,9 @@ def with_shapes(case: Case) -> str:
 
 
 def shapes_agree(actual: object, expected: object) -> bool:
-    """Whether two tensors have one shape; other results have none that could be wrong."""
+    """Whether two tensors, or those of two tuples, have one shape; other results have none that could be wrong."""
+    if isinstance(expected, tuple) and isinstance(actual, tuple):
+        return all(map(shapes_agree, actual, expected))
     if not isinstance(expected, Tensor):
         return True
     return isinstance(actual, Tensor) and isinstance(expected, Tensor) and actual.shape == expected.shape
@@ -330,15 +336,21 @@ def results_of(suspect: Suspect, calls: Sequence[tuple]) -> list | None:
 
 
 def verify_function(
-    name: str, function: Callable, reference: Callable, cases: Sequence[Case], suspects: Sequence[Suspect] = ()
+    name: str,
+    function: Callable,
+    reference: Callable,
+    cases: Sequence[Case],
+    suspects: Sequence[Suspect] = (),
+    *,
+    gradients: bool = True,
 ) -> None:
-    """Check values, gradients and that the input is left alone, for a function of tensors."""
+    """Check values, that the input is left alone and, unless told otherwise, gradients, for a function of tensors."""
     actual, expected = [], []
     for case in cases:
         takes(function, reference, case.args, case.kwargs)
     calls = [(*case.args, *case.kwargs.values()) for case in cases]
     for case in cases:
-        given = [arg.clone() if isinstance(arg, Tensor) else arg for arg in case.args]
+        given = copy.deepcopy(case.args)
         with (
             earlier_first(cases, actual, expected, suspects, calls),
             learners(name, function, f"on {case.label}"),
@@ -353,7 +365,8 @@ def verify_function(
         actual.append(result)
         expected.append(reference(*case.args, **case.kwargs))
     judge(cases, actual, expected, with_results(suspects, calls))
-    gradients_of_inputs(name, function, reference, cases[0])
+    if gradients:
+        gradients_of_inputs(name, function, reference, cases[0])
 
 
 def takes(subject: Callable, reference: Callable, args: Sequence, kwargs: dict) -> None:
@@ -376,6 +389,18 @@ def unchanged(before: Sequence, after: Sequence, label: str) -> None:
                 "it changes its input in place, and with it the caller's tensor. Write x = x + ..., not x += ...\n"
                 f"  {label}: {describe(new, old)}"
             )
+        if isinstance(old, list) and not unchanged_list(old, new):
+            raise CheckFailed(
+                "it changes the list that it is given, or a tensor in it, and with it the caller's. Make new ones: "
+                f"x = x + ..., not x += ...\n  {label}"
+            )
+
+
+def unchanged_list(before: list, after: list) -> bool:
+    """Whether a list still holds the same: tensors of the same values, or what is equal otherwise."""
+    return len(before) == len(after) and all(
+        torch.equal(old, new) if isinstance(old, Tensor) else old == new for old, new in zip(before, after, strict=True)
+    )
 
 
 def gradients_of_inputs(name: str, function: Callable, reference: Callable, case: Case) -> None:

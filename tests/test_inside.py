@@ -1,0 +1,286 @@
+"""Lesson 07: what is measured inside a model, each against a computation of another kind."""
+
+import copy
+import itertools
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support import SMALL, assert_equal, parameters_of, randn, small_model
+
+from vit_course import inside
+
+GRID = (2, 3)  # of the small model; layers, heads, images and tokens all have different numbers below
+IMAGES = randn(5, 3, 8, 12)
+
+
+def model_with(**changes):
+    return small_model(**dict(num_layers=3, num_heads=4) | changes)
+
+
+@torch.no_grad()
+def maps_of_a_model(**changes):
+    """Return attention weights that differ much from each other: the scores of random weights, made larger."""
+    model = model_with(**changes)
+    for layer in model.encoder.layers:
+        layer.self_attention.qkv.weight *= 3
+    return model.attention_maps(IMAGES)
+
+
+def random_maps(*shape, seed=3):
+    return list((2 * randn(*shape, seed=seed)).softmax(dim=-1))
+
+
+# --- attention_rollout -----------------------------------------------------------------------------------------------
+
+
+def test_rollout_adds_up_all_paths():
+    """Token i reaches token j along every path through the layers; a path's share is the product of its steps."""
+    maps = random_maps(3, 2, 4, 5, 5)
+    expected = torch.zeros(2, 5, 5, dtype=torch.float64)
+    for image, *path in itertools.product(range(2), *[range(5)] * 4):  # from the last layer down to the input
+        share = 1.0
+        for layer, (i, j) in zip(reversed(maps), itertools.pairwise(path), strict=True):
+            share *= sum(layer[image, head, i, j].item() for head in range(4)) / 4 / 2 + (i == j) / 2
+        expected[image, path[0], path[-1]] += share
+    assert_equal(inside.attention_rollout(maps), expected)
+
+
+def test_rollout_by_hand():
+    first = torch.tensor([[0.0, 1.0], [0.0, 1.0]])  # both tokens look at token 1
+    last = torch.tensor([[1.0, 0.0], [1.0, 0.0]])  # both look at token 0
+    rollout = inside.attention_rollout([first[None, None], last[None, None]])
+    # 0.5 A + 0.5 I is [[0.5, 0.5], [0, 1]], then [[1, 0], [0.5, 0.5]]: last times first
+    assert_equal(rollout, torch.tensor([[[0.5, 0.5], [0.25, 0.75]]]))
+
+
+def test_rollout_of_a_model_shares_out_whole_rows_and_leaves_the_maps():
+    maps = maps_of_a_model()
+    before = copy.deepcopy(maps)
+    rollout = inside.attention_rollout(maps)
+    assert rollout.shape == (5, 7, 7)
+    assert_equal(rollout.sum(dim=-1), torch.ones(5, 7, dtype=torch.float64))
+    assert rollout.std() > 0.01
+    assert_equal(inside.attention_rollout([layer[2:3] for layer in maps])[0], rollout[2])
+    assert all(torch.equal(old, new) for old, new in zip(before, maps, strict=True))
+
+
+def test_rollout_without_attention_to_others_is_the_identity():
+    eye = torch.eye(4, dtype=torch.float64).expand(2, 3, 4, 4)
+    assert_equal(inside.attention_rollout([eye] * 5), eye[:, 0])
+
+
+# --- attention_distance ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("grid", [(2, 3), (3, 2), (1, 6), (6, 1)])
+def test_distance_by_loops_over_pairs_of_patches(grid):
+    maps = maps_of_a_model()
+    patches = list(itertools.product(range(grid[0]), range(grid[1])))
+    expected = torch.zeros(3, 4, dtype=torch.float64)
+    for (layer, weights), head, image, (i, query) in itertools.product(
+        enumerate(maps), range(4), range(5), enumerate(patches, start=1)
+    ):
+        row = weights[image, head, i, 1:].tolist()
+        far = sum(weight * math.dist(query, key) for weight, key in zip(row, patches, strict=True))
+        expected[layer, head] += far / sum(row) / 5 / 6
+    distances = inside.attention_distance(maps, grid_size=grid)
+    assert_equal(distances, expected)
+    assert distances.std() > 0.01
+    assert_equal(inside.attention_distance(maps, grid_size=grid, patch_size=16), 16 * expected, atol=1e-11)
+
+
+def test_distance_by_hand():
+    # three patches in a row; the class token takes nine tenths of all attention and counts for nothing
+    weights = torch.tensor([[0.7, 0.1, 0.1, 0.1], [0.9, 0.0, 0.1, 0.0], [0.9, 0.1, 0.0, 0.0], [0.9, 0.1, 0.0, 0.0]])
+    # patch 0 looks at 1, patch 1 at 0, patch 2 at 0: 1, 1 and 2 away
+    assert_equal(inside.attention_distance([weights[None, None]], grid_size=(1, 3)), torch.tensor([[4 / 3]]), atol=1e-6)
+    even = torch.full((1, 1, 4, 4), 0.25)  # 1, 2/3 and 1 on average
+    assert_equal(inside.attention_distance([even], grid_size=(3, 1)), torch.tensor([[8 / 9]]), atol=1e-6)
+
+
+def test_distance_to_oneself_is_zero():
+    maps = [torch.eye(7, dtype=torch.float64).expand(2, 4, 7, 7)]
+    assert_equal(inside.attention_distance(maps, grid_size=GRID), torch.zeros(1, 4, dtype=torch.float64), atol=0)
+
+
+def test_distance_does_not_depend_on_what_the_class_token_gets():
+    maps = random_maps(2, 3, 4, 7, 7)
+    expected = inside.attention_distance(maps, grid_size=GRID)
+    for layer in maps:
+        layer[..., 1:, :] *= torch.linspace(0.1, 1, 6, dtype=torch.float64)[:, None]
+        layer[..., 0] = 1 - layer[..., 1:].sum(dim=-1)
+    assert_equal(inside.attention_distance(maps, grid_size=GRID), expected)
+
+
+# --- positions and filters -------------------------------------------------------------------------------------------
+
+
+def test_position_similarity_is_the_cosine_of_every_pair():
+    model = small_model()
+    similarity = inside.position_similarity(model)
+    assert similarity.shape == (2, 3, 2, 3)
+    assert not similarity.requires_grad
+    table = model.embedding.pos_embedding[0].tolist()
+    for a, b, c, d in itertools.product(range(2), range(3), range(2), range(3)):
+        one, other = table[1 + 3 * a + b], table[1 + 3 * c + d]
+        dot = sum(x * y for x, y in zip(one, other, strict=True))
+        assert similarity[a, b, c, d].item() == pytest.approx(dot / math.hypot(*one) / math.hypot(*other), abs=1e-12)
+
+
+@pytest.mark.parametrize("sizes", [{}, dict(hidden_dim=64), dict(in_channels=1), dict(in_channels=1, patch_size=2)])
+def test_components_are_the_eigenvectors_of_the_covariance(sizes):
+    model = small_model(**sizes)
+    projection = model.embedding.patch_embedding.projection
+    p, c = sizes.get("patch_size", 4), sizes.get("in_channels", 3)
+    count = min(min(projection.weight.shape) - 1, 5)
+    variances, directions = torch.linalg.eigh(torch.cov(projection.weight.detach().T))  # the smallest first
+    components, shares = inside.projection_components(model, count)
+    assert components.shape == (count, c, p, p)
+    assert_equal(shares, variances.flip(0)[:count] / variances.sum())
+    flat = components.flatten(1)
+    assert_equal((flat @ directions.flip(1)[:, :count]).abs(), torch.eye(count, dtype=torch.float64), atol=1e-7)
+    assert torch.equal(flat.abs().max(dim=1).values, flat.max(dim=1).values)
+
+
+def test_all_components_explain_the_whole_variance():
+    model = small_model(in_channels=1)
+    components, shares = inside.projection_components(model, 16)
+    assert shares.sum().item() == pytest.approx(1)
+    assert_equal(shares, shares.sort(descending=True).values, atol=0)
+    filters = model.embedding.patch_embedding.projection.weight.detach()
+    centred, flat = filters - filters.mean(dim=0), components.flatten(1)
+    assert_equal(centred @ flat.T @ flat, centred)
+
+
+def test_a_component_is_laid_out_as_a_patch():
+    model = small_model()
+    with torch.no_grad():
+        weight = model.embedding.patch_embedding.projection.weight
+        weight.copy_(randn(*weight.shape[1:]).expand_as(weight))  # all filters the same, but for one weight
+        weight[:, 1 * 16 + 2 * 4 + 3] += randn(16, seed=7)
+    components, shares = inside.projection_components(model, 1)
+    expected = torch.zeros(1, 3, 4, 4, dtype=torch.float64)
+    expected[0, 1, 2, 3] = 1  # channel, row, column
+    assert_equal(components, expected)
+    assert shares.item() == pytest.approx(1)
+
+
+# --- layer_tokens ----------------------------------------------------------------------------------------------------
+
+
+def test_layer_tokens_are_what_the_parts_of_the_model_hand_on():
+    model = model_with()
+    seen = []
+    for part in [model.embedding, *model.encoder.layers]:
+        part.register_forward_hook(lambda module, given, result: seen.append(result))
+    features = model.forward_features(IMAGES)
+    passed = list(seen)
+    tokens = inside.layer_tokens(model, IMAGES)
+    assert len(tokens) == len(passed) == 4
+    for own, other in zip(tokens, passed, strict=True):
+        assert_equal(own, other.detach(), atol=0)
+        assert not own.requires_grad
+    assert_equal(model.encoder.ln(tokens[-1]).detach(), features.detach(), atol=0)
+    assert (tokens[1] - tokens[0]).abs().max() > 0.01
+
+
+# --- silenced heads --------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def logits_without(model, images, silent):
+    """Classify with every head on its own: softmax, mix, project by its columns; silent ones are passed over."""
+    x = model.embedding(images)
+    for number, layer in enumerate(model.encoder.layers):
+        attention, normed = layer.self_attention, layer.ln_1(x)
+        d, e = attention.hidden_dim, attention.hidden_dim // attention.num_heads
+        added = attention.out_proj.bias.expand_as(x)
+        for head in range(attention.num_heads):
+            rows = [slice(third * d + head * e, third * d + (head + 1) * e) for third in range(3)]
+            q, k, v = (F.linear(normed, attention.qkv.weight[row], attention.qkv.bias[row]) for row in rows)
+            mixed = torch.softmax(torch.einsum("bie,bje->bij", q, k) / math.sqrt(e), dim=-1) @ v
+            if (number, head) not in silent:
+                added = added + mixed @ attention.out_proj.weight.T[head * e : (head + 1) * e]
+        x = x + added
+        x = x + layer.mlp(layer.ln_2(x))
+    return model.head(model.encoder.ln(x)[:, 0])
+
+
+@pytest.mark.parametrize(
+    "heads",
+    [[(0, 0)], [(2, 3)], [(1, 3), (2, 0), (1, 1)], {(0, 2), (2, 2)}, [(1, head) for head in range(4)], [(2, 1)] * 2],
+)
+def test_a_silenced_head_adds_nothing(heads):
+    model = model_with()
+    silent = inside.silence_heads(model, heads)(IMAGES).detach()
+    assert_equal(silent, logits_without(model, IMAGES, set(heads)))
+    assert (silent - model(IMAGES)).abs().max() > 1e-3
+
+
+def test_no_head_silenced_is_the_model_again():
+    model = model_with()
+    assert_equal(inside.silence_heads(model, iter([]))(IMAGES), model(IMAGES), atol=0)
+    assert_equal(model(IMAGES).detach(), logits_without(model, IMAGES, set()))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_model_itself_is_left_alone(training):
+    model = model_with(dropout=0.1).train(training)
+    before = parameters_of(model)
+    silent = inside.silence_heads(model, [(0, 1), (2, 2)])
+    assert all(part.training == training for each in (model, silent) for part in each.modules())
+    changed = [name for name, value in parameters_of(silent).items() if not torch.equal(value, before[name])]
+    assert changed == [f"encoder.layers.{layer}.self_attention.out_proj.weight" for layer in (0, 2)]
+    assert all(parameter.requires_grad for parameter in silent.parameters())
+    with torch.no_grad():
+        for parameter in silent.parameters():
+            parameter.add_(1)  # nothing is shared
+    assert_equal(parameters_of(model), before, atol=0)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_ablation_counts_what_is_still_right(training):
+    model, images = model_with(num_layers=2, num_heads=4, dropout=0.2), randn(40, 3, 8, 12)
+    with torch.no_grad():
+        model.head.bias -= model(images).mean(dim=0)  # no class is favoured: a small change moves some images
+    labels = model(images).argmax(dim=1)
+    labels[::4] = (labels[::4] + 1) % SMALL["num_classes"]  # three quarters right, with every head
+    model.train(training)
+    accuracies = inside.head_ablation(model, images, labels)
+    assert model.training == training
+    expected = torch.empty(2, 4)
+    for layer, head in itertools.product(range(2), range(4)):
+        logits = logits_without(copy.deepcopy(model).eval(), images, {(layer, head)})
+        right = sum(int(row.argmax()) == label for row, label in zip(logits, labels.tolist(), strict=True))
+        expected[layer, head] = right / 40
+    assert_equal(accuracies, expected, atol=1e-7)
+    assert len(accuracies.unique()) > 3
+
+
+# --- nearest ---------------------------------------------------------------------------------------------------------
+
+
+def test_nearest_by_sorting_every_pair():
+    features, queries = randn(11, 6) * torch.linspace(0.1, 5, 11)[:, None], randn(4, 6, seed=2)
+    values, indices = inside.nearest(features, queries, 3)
+    assert indices.dtype == torch.int64
+    for place, query in enumerate(queries.tolist()):
+        cosines = [
+            sum(x * y for x, y in zip(query, feature, strict=True)) / math.hypot(*query) / math.hypot(*feature)
+            for feature in features.tolist()
+        ]
+        best = sorted(range(11), key=cosines.__getitem__, reverse=True)[:3]
+        assert indices[place].tolist() == best
+        assert values[place].tolist() == pytest.approx([cosines[each] for each in best], abs=1e-12)
+
+
+def test_nearest_does_not_depend_on_length_and_finds_itself():
+    features = randn(9, 5)
+    values, indices = inside.nearest(features * torch.linspace(0.01, 9, 9)[:, None], 3 * features[[4, 0]], 9)
+    assert indices[:, 0].tolist() == [4, 0]
+    assert_equal(values[:, 0], torch.ones(2, dtype=torch.float64))
+    assert_equal(values, F.cosine_similarity(features[[4, 0]][:, None], features[indices], dim=-1))
+    opposite, last = inside.nearest(torch.cat([features, -features[:1]]), features[:1], 10)
+    assert (opposite[0, -1].item(), last[0, -1].item()) == (pytest.approx(-1), 9)
