@@ -1,5 +1,7 @@
 # One command for each thing. On Windows, see "Without make" in the README.
 PYTHON ?= python3
+# what .venv holds; requirements-oldest.txt and requirements-newest.txt are the two ends of what is supported
+REQUIREMENTS ?= requirements.txt
 BIN := .venv/bin
 NBVAL := -n auto --maxprocesses 4 --dist loadscope --nbval --nbval-current-env --nbval-cell-timeout 600 --nbval-sanitize-with tests/sanitize.cfg
 LAB_OPTIONS ?=
@@ -11,7 +13,7 @@ FROM ?=
 GRADING := $(BIN)/python -m vit_course.grading
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-peers test-all lint figures notebooks runs benchmarks solutions release collect grade formgrader feedback grades
+.PHONY: help lab test test-peers test-browser test-all lint figures notebooks runs benchmarks solutions site verified publish release collect grade formgrader feedback grades
 
 help:  ## list these commands
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -26,7 +28,10 @@ test: .venv/installed  ## run the unit tests and every notebook, output by outpu
 test-peers: .venv/peers-installed  ## checkpoints of torchvision, timm and Hugging Face: equal logits, both ways
 	PYTHONPATH=.venv/peers $(BIN)/python -m pytest tests/peers
 
-test-all: test test-peers .venv/class-installed  ## all of these, and the slower proofs: pictures, worked solutions, grading a class
+test-browser: .venv/site-installed  ## explorers in JupyterLab, lessons and every page of the website, in a real browser
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 tests/browser
+
+test-all: test test-peers test-browser .venv/class-installed  ## all of these, and the slower proofs: pictures, worked solutions, grading a class
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 tests/slow
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadscope tests/classroom
 
@@ -55,6 +60,15 @@ solutions: .venv/installed  ## write the worked solutions of the assignments and
 	$(GRADING) solutions
 	$(BIN)/python notebooks/solved.py
 
+site: .venv/site-installed  ## build the website into docs/_build/html
+	$(BIN)/python docs/build.py
+
+verified: .venv/installed  ## note for the website with which versions the tests have just passed: only after make test-all
+	$(BIN)/python docs/verified.py
+
+publish: .venv/site-installed  ## put the built website on branch gh-pages of origin
+	$(BIN)/ghp-import --no-jekyll --push --force --message "The website" docs/_build/html
+
 release: .venv/class-installed  ## teachers: make the student editions of the assignments, and the folder of a class
 	$(GRADING) release --class "$(CLASS)" --assignment "$(ASSIGNMENT)"
 
@@ -74,7 +88,11 @@ grades: .venv/class-installed  ## teachers: write the marks as CSV for a learnin
 	$(GRADING) grades --class "$(CLASS)" --assignment "$(ASSIGNMENT)"
 
 .venv/class-installed: .venv/installed requirements-class.txt
-	$(BIN)/python -m pip install -r requirements.txt -r requirements-class.txt
+	$(BIN)/python -m pip install -r $(REQUIREMENTS) -r requirements-class.txt
+	touch $@
+
+.venv/site-installed: .venv/installed requirements-site.txt
+	$(BIN)/python -m pip install -r $(REQUIREMENTS) -r requirements-site.txt
 	touch $@
 
 # the published libraries lie apart: transformers would use a torchvision that it finds, and it fails beside a CPU's torch
@@ -82,9 +100,9 @@ grades: .venv/class-installed  ## teachers: write the marks as CSV for a learnin
 	$(BIN)/python -m pip install --no-deps --upgrade --target .venv/peers -r requirements-peers.txt
 	touch $@
 
-.venv/installed: requirements.txt pyproject.toml
+.venv/installed: $(REQUIREMENTS) pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(None if sys.version_info >= (3, 11) else \
 	  f"Python 3.11 or newer is needed; {sys.executable} is {v}. Name another one: make lab PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -r requirements.txt
+	$(BIN)/python -m pip install -r $(REQUIREMENTS)
 	touch $@

@@ -20,7 +20,8 @@ from PIL import Image
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 PATHS = sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
 LESSONS = ["00_start_here", "01_einops_primer", "02_image_embedding", "03_multi_head_attention"]
-LESSONS += ["04_mlp_and_encoder", "05_vision_transformer", "06_training", "08_published_vits", "09_bug_clinic"]
+LESSONS += ["04_mlp_and_encoder", "05_vision_transformer", "06_training", "07_inside_the_model"]
+LESSONS += ["08_published_vits", "09_bug_clinic"]
 
 # the last rung of each lesson: what the reader wrote is asserted equal to these
 LAST_RUNGS = {
@@ -30,6 +31,7 @@ LAST_RUNGS = {
     "04_mlp_and_encoder": ["vit_course.MLPBlock", "vit_course.EncoderBlock", "vit_course.Encoder("],
     "05_vision_transformer": ["vit_course.VisionTransformer"],
     "06_training": ["training.learning_rate_schedule", "training.train_step", "training.evaluate"],
+    "07_inside_the_model": ["inside.attention_rollout", "inside.attention_distance", "inside.nearest"],
     "08_published_vits": ["vit_course.ImageEmbedding", "vit_course.VisionTransformer"],
 }
 

@@ -12,6 +12,7 @@ import jaxtyping
 import pytest
 import torch
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 import vit_course
 from vit_course import attention, data, training
@@ -199,17 +200,31 @@ def test_every_direct_dependency_is_pinned_inside_its_range():
         *project["dependencies"],
         *(each for extra in project["optional-dependencies"].values() for each in extra),
     ]
-    readers, teachers = (
+    readers, *others = (
         [line for line in (PACKAGE.parent / name).read_text(encoding="utf-8").splitlines() if line[:1] not in ("", "#")]
-        for name in ("requirements.txt", "requirements-class.txt")
+        for name in ("requirements.txt", "requirements-class.txt", "requirements-site.txt")
     )
     assert readers.pop() == "-e ."
-    assert [Requirement(pin).name for pin in teachers] == [
-        Requirement(each).name for each in project["optional-dependencies"]["class"]
-    ]
-    pins = readers + teachers
+    for pins, extra in zip(others, ("class", "site"), strict=True):
+        wanted = project["optional-dependencies"][extra]
+        assert [Requirement(pin).name for pin in pins] == [Requirement(each).name for each in wanted]
+    pins = [pin for group in (readers, *others) for pin in group]
     pinned = {pin.name: next(iter(pin.specifier)) for pin in map(Requirement, pins)}
     assert all(pin.operator == "==" for pin in pinned.values())
     assert set(pinned) == {each.name for each in map(Requirement, ranges)}
     for each in map(Requirement, ranges):
         assert each.specifier.contains(pinned[each.name].version), each
+
+
+def test_the_oldest_versions_are_the_lower_ends_of_the_ranges():
+    """GitHub Actions installs them; a lower end that nobody tests is a guess."""
+    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = (PACKAGE.parent / "requirements-oldest.txt").read_text(encoding="utf-8").splitlines()
+    pins = [Requirement(line) for line in lines if line[:1] not in ("", "#", "-")]
+    oldest = {pin.name: next(iter(pin.specifier)).version for pin in pins}
+    extras = project["optional-dependencies"]
+    for each in map(Requirement, [*project["dependencies"], *extras["notebooks"]]):
+        lower = next(iter(each.specifier))
+        assert (lower.operator, Version(lower.version)) == (">=", Version(oldest.pop(each.name))), each
+    assert set(oldest) == {Requirement(each).name for each in [*extras["parity"], *extras["dev"]]}
+    assert lines[-1] == "-e ."

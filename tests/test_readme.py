@@ -54,7 +54,9 @@ def test_the_plain_commands_are_those_of_the_makefile():
         "lab --ServerApp.root_dir=. notebooks/00_start_here.ipynb",
     ):
         assert line in README
-        assert line.split(" ", 1)[-1] in MAKEFILE.replace("$(LAB_OPTIONS) ", "")
+        assert line.split(" ", 1)[-1] in MAKEFILE.replace("$(LAB_OPTIONS) ", "").replace(
+            "$(REQUIREMENTS)", "requirements.txt"
+        )
 
 
 def test_every_lesson_is_listed_with_its_own_minutes():

@@ -1,0 +1,602 @@
+"""The explorers from Python: what they show against what the package computes, and what they say.
+
+That they answer in a browser is shown in tests/browser/test_explore.py.
+"""
+
+import io
+import subprocess
+import sys
+import time
+
+import einops
+import matplotlib
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from support import assert_equal, parameters_of, small_model
+
+from vit_course import explore, inside, patchify
+from vit_course.data import load_test_images
+from vit_course.explore.pattern_view import MOST_VALUES
+from vit_course.plots import COLORS, DIVERGING, SEQUENTIAL
+from vit_course.runs import load_trained
+from vit_course.training import learning_rate_schedule
+
+LETTERS = load_test_images()
+ABOUT = dict(mean=[0.4, 0.5, 0.6], std=[0.2, 0.25, 0.5], class_names=["one", "two", "three", "four", "five"])
+IMAGES = torch.rand(9, 3, 8, 12, generator=torch.Generator().manual_seed(2)).double()
+NORMALISED = IMAGES.clone()
+for channel, (mean, std) in enumerate(zip(ABOUT["mean"], ABOUT["std"], strict=True)):
+    NORMALISED[:, channel] = (IMAGES[:, channel] - mean) / std
+LABELS = torch.arange(9) % 5
+
+
+def decoded(png: bytes) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"), dtype=int)
+
+
+def make(name: str) -> explore.Explorer:
+    """An explorer of each kind, small."""
+    return {
+        "attention": lambda: explore.attention(small_model(), IMAGES[0]),
+        "einops": lambda: explore.einops(LETTERS[0], "c h w -> c w h"),
+        "head_ablation": lambda: explore.head_ablation(small_model(), IMAGES, LABELS),
+        "patches": lambda: explore.patches(LETTERS[0]),
+        "positions": lambda: explore.positions(small_model()),
+        "schedule": explore.schedule,
+    }[name]()
+
+
+def middles(view: explore.Explorer, place: int) -> np.ndarray:
+    """The colour in the middle of every cell, (rows, columns, 3)."""
+    picture = decoded(view.picture.png)
+    (left, top, width, height), (rows, columns) = view.picture.places[place], view.picture.shape
+    y = (top + height * (np.arange(rows) + 0.5) / rows) * picture.shape[0]
+    x = (left + width * (np.arange(columns) + 0.5) / columns) * picture.shape[1]
+    return picture[y.astype(int)[:, None], x.astype(int)]
+
+
+KINDS = sorted(set(explore.__all__) - {"Explorer"})
+
+
+# --- attention -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rollout", [False, True])
+@pytest.mark.parametrize("query", [None, (0, 0), (0, 2), (1, 0), (1, 2)])
+def test_attention_is_the_row_of_the_token_that_asks(query, rollout):
+    model = small_model()
+    with torch.no_grad():
+        maps = model.attention_maps(IMAGES[:1])
+    view = explore.attention(model, IMAGES[0])
+    view.controls["rollout"].value = rollout
+    view.picture.selected = query
+    row = 0 if query is None else 1 + 3 * query[0] + query[1]  # the grid is 2 x 3
+    for layer in range(2):
+        view.controls["layer"].value = layer
+        for head in ("mean", 0, 1):
+            view.controls["head"].value = head
+            if rollout:
+                expected = inside.attention_rollout(maps[: layer + 1])[0, row]
+            else:
+                expected = maps[layer][0, :, row].mean(dim=0) if head == "mean" else maps[layer][0, head, row]
+            assert_equal(view.values, expected)
+    assert_equal(view.values.sum(), torch.tensor(1.0).double())
+
+
+def test_attention_normalises_what_about_says_and_names_the_answer():
+    model = small_model().train()  # it is used in eval mode, and stays as it was
+    raw, normalised = IMAGES[3], NORMALISED[3]
+    view = explore.attention(model, raw, about=ABOUT)
+    assert all(module.training for module in model.modules())
+    assert_equal(view.values, explore.attention(model, normalised).values)
+    assert not torch.allclose(view.values, explore.attention(model, raw).values)
+    with torch.no_grad():
+        chances = model.eval()(normalised[None])[0].softmax(dim=-1)
+    words = {text.get_text() for text in view.figure.findobj() if hasattr(text, "get_text")}
+    assert f"the model: {ABOUT['class_names'][chances.argmax()]}, {100 * chances.max():.0f}\u00a0%" in words
+
+
+def test_attention_says_how_near_it_stays():
+    model, about = load_trained("fashion_mnist")
+    view = explore.attention(model, inside.load_sample().images[0], about=about)
+    view.controls["layer"].value = 1
+    view.controls["head"].value = 2
+    view.picture.selected = (3, 2)
+    near = count = 0
+    for row in range(7):
+        for column in range(7):
+            if (row - 3) ** 2 + (column - 2) ** 2 <= 4:
+                near += view.values[1 + 7 * row + column].item()
+                count += 1
+    best = divmod(view.values[1:].argmax().item(), 7)
+    assert view.text.replace("\u00a0", " ") == (
+        f"Patch (3, 2), layer 1, head 2: {100 * near:.0f} % of its attention stays within 2 patches "
+        f"({100 * count / 50:.0f} % if it looked everywhere alike), {100 * view.values[0]:.0f} % goes to the class "
+        f"token. Most goes to patch {best}: {100 * view.values[1:].max():.0f} %."
+    )
+
+
+def test_the_class_token_asks_by_its_box_and_by_the_picture():
+    view = explore.attention(small_model(), IMAGES[0])
+    box, picture = view.controls["class_token"], view.picture
+    picture.selected = (0, 2)
+    box.value = True
+    assert picture.selected is None
+    assert view.text.startswith("Class token, layer 1")
+    box.value = False
+    assert picture.selected == (0, 2)
+    picture.selected = None
+    assert box.value
+    picture.selected = (1, 1)
+    assert not box.value
+    assert view.text.startswith("Patch (1, 1), layer 1")
+
+
+# --- patches ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("patch_size", [4, 8, 16, 24])
+def test_a_patch_is_what_patchify_cuts(patch_size):
+    image = LETTERS[2, :, :48]  # 48 x 96: a grid with other rows than columns
+    view = explore.patches(image)
+    view.controls["patch_size"].value = patch_size
+    rows, columns = 48 // patch_size, 96 // patch_size
+    assert view.picture.shape == (rows, columns)
+    for cell in ((0, 0), (0, columns - 1), (rows - 1, 1), (rows // 2, columns // 2)):
+        view.picture.selected = cell
+        view.controls["order"].value = "(c p1 p2)"
+        assert_equal(view.values, patchify(image[None], patch_size)[0, cell[0] * columns + cell[1]], atol=0)
+        view.controls["order"].value = "(p1 p2 c)"
+        top, left = cell[0] * patch_size, cell[1] * patch_size
+        pixels = image[:, top : top + patch_size, left : left + patch_size]
+        assert_equal(view.values, pixels.permute(1, 2, 0).flatten(), atol=0)
+
+
+def test_a_click_hits_the_patch_that_is_seen_there():
+    """The cells lie on the picture where the patches are drawn: rows are not columns, up is not down."""
+    colors = torch.arange(6).reshape(2, 3) / 5
+    image = colors.repeat_interleave(10, 0).repeat_interleave(10, 1).expand(3, 20, 30)
+    view = explore.patches(image, patch_size=10)
+    assert view.picture.shape == (2, 3)
+    assert abs(middles(view, 0) - 255 * colors.numpy()[..., None]).max() <= 1
+
+
+def test_the_maps_have_the_colours_of_their_values():
+    view = explore.attention(small_model(), IMAGES[0])
+    for layer, query in ((0, (1, 0)), (1, (0, 2))):
+        view.controls["layer"].value, view.picture.selected = layer, query
+        values = view.values[1:].reshape(2, 3)
+        expected = 255 * matplotlib.colormaps[SEQUENTIAL]((values / values.max()).numpy())[..., :3]
+        assert abs(middles(view, 1) - expected).max() < 2
+    view = explore.positions(small_model())
+    limit = inside.position_similarity(small_model()).reshape(6, 6).fill_diagonal_(0).abs().max()
+    for query in ((1, 0), (0, 2)):
+        view.picture.selected = query
+        expected = 255 * matplotlib.colormaps[DIVERGING]((view.values.numpy() / limit.item() + 1) / 2)[..., :3]
+        assert abs(middles(view, 0) - expected).max() < 2
+
+
+def test_the_frame_lies_around_the_selected_cell():
+    view = explore.patches(LETTERS[0, :, :48], patch_size=16)
+    purple = np.array([int(COLORS["query"][place : place + 2], 16) for place in (1, 3, 5)])
+    for row, column in ((0, 4), (2, 1)):
+        view.picture.selected = (row, column)
+        found = np.argwhere(abs(decoded(view.picture.png) - purple).max(axis=-1) < 3)
+        (left, top, width, height), (rows, columns) = view.picture.places[0], view.picture.shape
+        size = np.array(decoded(view.picture.png).shape[:2])
+        corners = np.array(
+            [[top + height * (row + down) / rows, left + width * (column + down) / columns] for down in (0, 1)]
+        )
+        assert abs(found.min(axis=0) - corners[0] * size).max() < 3
+        assert abs(found.max(axis=0) - corners[1] * size).max() < 3
+
+
+def test_another_patch_size_keeps_the_selected_cell_on_the_grid():
+    view = explore.patches(LETTERS[0], patch_size=8)
+    view.picture.selected = (11, 3)
+    view.controls["patch_size"].value = 48
+    assert view.picture.selected == (1, 1)
+    assert_equal(view.values, patchify(LETTERS[:1], 48)[0, 3], atol=0)
+
+
+# --- einops ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_pattern_gives_what_einops_gives():
+    view = explore.einops(LETTERS[0], "c (gh p1) (gw p2) -> c (p1 gh) (p2 gw)", p1=16, p2=16)
+    assert_equal(view.values, einops.rearrange(LETTERS[0], "c (g p) (k q) -> c (p g) (q k)", p=16, q=16), atol=0)
+    view.controls["operation"].value = "reduce"
+    view.controls["pattern"].value = "c (gh p1) (gw p2) -> c gh gw"
+    view.controls["reduction"].value = "max"
+    assert_equal(view.values, torch.nn.functional.max_pool2d(LETTERS[0], 16), atol=0)
+    view.controls["operation"].value = "repeat"
+    view.controls["pattern"].value = "c h w -> c h (n w)"
+    view.controls["sizes"].value = " n = 2 "
+    assert_equal(view.values, torch.cat([LETTERS[0]] * 2, dim=-1), atol=0)
+    assert view.message is None
+    assert view.text == 'repeat(image, "c h w -> c h (n w)") has the shape (3, 96, 192), drawn as c h w.'
+
+
+@pytest.mark.parametrize(
+    "pattern", ["c h w -> h c", "c h -> h c", "c (h w -> c h w", "-> ", "c h w -> c h w …", "c h w -> (h c) (w 5)"]
+)
+def test_a_wrong_pattern_shows_the_message_of_einops(pattern):
+    view = explore.einops(LETTERS[0], "c h w -> h w c")
+    view.controls["pattern"].value = pattern
+    with pytest.raises(einops.EinopsError) as raised:
+        einops.rearrange(LETTERS[0], pattern)
+    assert view.values is None
+    assert view.message == str(raised.value).strip()
+    assert view.text.endswith(f"stops: {view.message.splitlines()[-1].strip()}")
+    view.controls["pattern"].value = "c h w -> h w c"
+    assert view.message is None
+    assert_equal(view.values, LETTERS[0].permute(1, 2, 0), atol=0)
+
+
+@pytest.mark.parametrize("pattern", ["", "c h w", "c h w - h w c", "c h w -> h -> w"])
+def test_a_pattern_without_its_arrow_is_told_so(pattern):
+    view = explore.einops(LETTERS[0], "c h w -> h w c")
+    view.controls["pattern"].value = pattern
+    assert view.message.startswith("A pattern has one arrow, ->:")
+
+
+@pytest.mark.parametrize("pattern", ["$\\frac$ c h w -> h w", "c h w -> " + 400 * "h w ", "c h w -> " + 400 * "h"])
+def test_whatever_is_typed_is_drawn(pattern):
+    """A $ is no formula, and a long text does not cover the picture."""
+    view = explore.einops(LETTERS[0], "c h w -> h w c")
+    view.controls["pattern"].value = pattern
+    assert view.message
+    assert view._headline.get_text().count("\n") <= 1
+    box = view._says.get_window_extent(view.figure.canvas.get_renderer())
+    assert box.x1 <= view.figure.bbox.x1
+    assert box.y0 > view._footer.get_window_extent().y1
+
+
+@pytest.mark.parametrize("sizes", ["n=100000", "n=1000000000000", f"n={10**30}"])
+def test_a_gigantic_result_is_refused_before_it_is_made(sizes):
+    view = explore.einops(LETTERS, "b c h w -> b c h (n w)", operation="repeat", n=2)
+    assert view.values.shape == (6, 3, 96, 192)
+    started = time.perf_counter()
+    view.controls["sizes"].value = sizes
+    assert time.perf_counter() - started < 5
+    assert view.values is None
+    assert view.message
+    if sizes == "n=100000":
+        assert view.message.startswith("The result (6, 3, 96, 9600000) would have 16,588,800,000 values")
+    assert f"{MOST_VALUES:,}" == "4,000,000"
+
+
+@pytest.mark.parametrize("written", ["p1", "p1=", "p1=x", "p1=-1", "p1=1.5", "p1=16 p2=16"])
+def test_sizes_that_are_none_are_named(written):
+    view = explore.einops(LETTERS[0], "c (gh p1) (gw p2) -> c (p1 gh) (p2 gw)", p1=16, p2=16)
+    view.controls["sizes"].value = written
+    assert view.message == f"sizes must read like p1=16, p2=16; got {written!r}"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shape", "reading"),
+    [
+        ("c h w -> h w c", (96, 96, 3), "h w c"),
+        ("c h w -> c h w", (3, 96, 96), "c h w"),
+        ("c h w -> c w h", (3, 96, 96), "c h w"),
+        ("c h w -> h (w c)", (96, 288), "h w"),
+        ("c h w -> (c h w) 1", (27648, 1), "h w"),
+        ("c h w -> h c w", (96, 3, 96), None),
+        ("c h w -> (c h w)", (27648,), None),
+        ("c h w -> c 1 h w", (3, 1, 96, 96), None),
+    ],
+)
+def test_what_is_no_picture_says_so(pattern, shape, reading):
+    view = explore.einops(LETTERS[0], pattern)
+    assert tuple(view.values.shape) == shape
+    assert view.text.endswith(f", drawn as {reading}." if reading else f" has the shape {shape}.")
+    says = [text.get_text() for text in view.figure.texts if "needs two axes" in " ".join(text.get_text().split())]
+    assert bool(says) == (reading is None)
+
+
+def test_a_marked_part_is_found_again_in_the_result():
+    view = explore.einops(LETTERS[0], "c h w -> c w h")
+    before, values = decoded(view.picture.png), view.values
+    view.picture.selected = (1, 4)  # rows 16 to 31, columns 64 to 79
+    assert_equal(view.values, values, atol=0)
+    changed = abs(decoded(view.picture.png) - before).max(axis=-1) > 30
+    changed[:, : changed.shape[1] // 2] = False
+    right = np.argwhere(changed)
+    left, top, width, height = explore.explorer.place(view._result.axes)
+    size = np.array(changed.shape)
+    assert abs(right.min(axis=0) - size * (top + height * 64 / 96, left + width * 16 / 96)).max() < 4
+    assert abs(right.max(axis=0) - size * (top + height * 80 / 96, left + width * 32 / 96)).max() < 4
+    view.picture.selected = None
+    assert (decoded(view.picture.png) == before).all()
+
+
+# --- positions -------------------------------------------------------------------------------------------------------
+
+
+def test_positions_are_cosines_of_the_embeddings():
+    model = small_model()
+    embedding = model.embedding.pos_embedding[0].detach()
+    view = explore.positions(model)
+    for row in range(2):
+        for column in range(3):
+            view.picture.selected = (row, column)
+            assert_equal(view.values, inside.position_similarity(model)[row, column])
+    view.picture.selected = None
+    for row in range(2):
+        for column in range(3):
+            a, b = embedding[0], embedding[1 + 3 * row + column]
+            assert_equal(view.values[row, column], (a @ b) / (a @ a).sqrt() / (b @ b).sqrt())
+    assert view.text.startswith("The class token's position")
+
+
+def test_positions_say_what_is_near_and_far():
+    model, _ = load_trained("fashion_mnist")
+    view = explore.positions(model)
+    view.picture.selected = (2, 3)
+    groups = dict(neighbours=[], row=[], column=[], elsewhere=[])
+    for row in range(7):
+        for column in range(7):
+            near = abs(row - 2) <= 1 and abs(column - 3) <= 1
+            if (row, column) != (2, 3):
+                name = "neighbours" if near else "row" if row == 2 else "column" if column == 3 else "elsewhere"
+                groups[name].append(view.values[row, column].item())
+    means = {name: f"{sum(found) / len(found):.2f}" for name, found in groups.items()}
+    assert view.text == (
+        f"Position of patch (2, 3): its cosine similarity is on average {means['neighbours']} with its neighbours, "
+        f"{means['row']} with the rest of its row, {means['column']} with the rest of its column, "
+        f"{means['elsewhere']} elsewhere."
+    )
+
+
+# --- schedule --------------------------------------------------------------------------------------------------------
+
+
+def test_the_schedule_is_the_package_s():
+    view = explore.schedule(peak=2e-3, total_steps=50, warmup_steps=10, final=5e-4)
+    options = dict(total_steps=50, warmup_steps=10, peak=2e-3, final=5e-4)
+    rates = [learning_rate_schedule(step, **options) for step in range(50)]
+    assert_equal(view.values, torch.tensor(rates, dtype=torch.float64))
+    view.controls["total_steps"].value = 30
+    view.controls["peak"].value = 0.01
+    view.controls["warmup_steps"].value = 4
+    view.controls["final"].value = 0.2
+    view.picture.selected = (0, 29)
+    assert view.values.shape == (30,)
+    assert view.values[0].item() == pytest.approx(0.01 / 4)
+    assert view.values[3].item() == pytest.approx(0.01)
+    assert view.values[29].item() == pytest.approx(0.002)
+    assert view.text.startswith("Step 29 of 0 to 29: a learning rate of 2.00e-03, 20\u00a0% of the peak.")
+    assert f"{100 * view.values.mean() / 0.01:.0f}\u00a0% of the peak." in view.text
+
+
+def test_fewer_steps_take_warm_up_and_the_step_that_is_read_along():
+    view = explore.schedule(total_steps=1000, warmup_steps=400)
+    view.picture.selected = (0, 900)
+    view.controls["total_steps"].value = 100
+    assert view.controls["warmup_steps"].value == 100
+    assert view.picture.shape == (1, 100)
+    assert view.picture.selected == (0, 99)
+
+
+# --- head ablation ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pool", ["token", "mean"])
+def test_heads_that_are_off_are_silenced(pool):
+    model = small_model(pool=pool)
+    before = parameters_of(model)
+    view = explore.head_ablation(model, IMAGES, LABELS, about=ABOUT, count=7)
+    with torch.no_grad():
+        for off in ([], [(0, 1)], [(1, 0)], [(1, 1), (0, 0)], [(0, 0), (0, 1), (1, 0), (1, 1)]):
+            view.picture.pressed = off
+            answers = inside.silence_heads(model, off)(NORMALISED[:7]).argmax(dim=-1)
+            assert_equal(view.values, (answers == LABELS[:7]).float())
+    assert_equal(view.alone, inside.head_ablation(model, NORMALISED[:7], LABELS[:7]))
+    assert "4 of 4 heads are off" in view.text
+    assert "of 7 images" in view.text
+    for name, value in parameters_of(model).items():
+        assert_equal(value, before[name], atol=0)
+
+
+def test_the_menu_of_heads_and_the_clicks_keep_in_step():
+    view = explore.head_ablation(small_model(), IMAGES, LABELS)
+    menu = view.controls["heads"]
+    menu.value = "layer 1 off"
+    assert view.picture.pressed == [(1, 0), (1, 1)]
+    view.picture.pressed = [(1, 0)]
+    assert menu.value == "as clicked"
+    menu.value = "all off"
+    assert len(view.picture.pressed) == 4
+    menu.value = "all on"
+    assert view.picture.pressed == []
+    assert view.text.startswith("No head is off")
+
+
+def test_silencing_a_layer_of_the_trained_model_costs_accuracy():
+    model, about = load_trained("fashion_mnist")
+    sample = inside.load_sample()
+    view = explore.head_ablation(model, sample.images, sample.labels, about=about)
+    with torch.no_grad():
+        right = model(sample.normalized().images[:100]).argmax(dim=-1) == sample.labels[:100]
+    assert view.values.mean().item() == pytest.approx(right.float().mean().item())
+    whole = view.values.mean()
+    view.controls["heads"].value = "layer 0 off"
+    assert view.values.mean() < whole - 0.05
+
+
+# --- all of them -----------------------------------------------------------------------------------------------------
+
+CHANGES = {
+    "attention": [("layer", 0), ("head", 1), ("rollout", True), ("class_token", True)],
+    "einops": [("operation", "repeat"), ("pattern", "c h w -> h w c"), ("pattern", "c h"), ("sizes", "x=3")],
+    "head_ablation": [("heads", "all off")],
+    "patches": [("patch_size", 8), ("order", "(p1 p2 c)")],
+    "positions": [("class_token", True)],
+    "schedule": [("peak", 1e-2), ("total_steps", 500), ("warmup_steps", 0), ("final", 0.5)],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_control_changes_the_picture_and_the_words_and_back(kind):
+    view = make(kind)
+    assert {name for name, _ in CHANGES[kind]} | {"reduction"} >= set(view.controls)
+    for name, value in CHANGES[kind]:
+        before = view.picture.png, view.text
+        old = view.controls[name].value
+        view.controls[name].value = value
+        assert view.picture.png != before[0], name
+        view.controls[name].value = old
+        assert (view.picture.png, view.text) == before, name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_cell_changes_the_picture_and_back(kind):
+    view = make(kind)
+    first = view.picture.selected
+    name = "pressed" if kind == "head_ablation" else "selected"
+    before = view.picture.png, view.text
+    last = view.picture.shape[0] - 1, view.picture.shape[1] - 1
+    setattr(view.picture, name, [last] if name == "pressed" else last)
+    assert view.picture.png != before[0]
+    setattr(view.picture, name, [] if name == "pressed" else first)
+    assert (view.picture.png, view.text) == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_stored_output_is_a_labelled_picture(kind):
+    view = make(kind)
+    bundle = view._repr_mimebundle_()
+    assert set(bundle) == {"application/vnd.jupyter.widget-view+json", "image/png", "text/plain"}
+    assert bundle["text/plain"].startswith(f"explore.{kind}: {view.text}\n")
+    assert "JupyterLab" in bundle["text/plain"]
+    assert bundle["text/plain"] == make(kind)._repr_mimebundle_()["text/plain"]
+    still, live = decoded(view.still()), decoded(view.picture.png)
+    assert still.shape == live.shape
+    assert still.shape[1] <= 8.5 * 110
+    foot = round(still.shape[0] * 0.92)
+    assert (still[:foot] == live[:foot]).all()  # the same but for the line below it
+    assert (still[foot:] != live[foot:]).any()
+    assert view.picture.label.startswith(f"{kind}. ")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_control_is_described(kind):
+    for name, control in make(kind).controls.items():
+        assert control.description, name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_letters_fit_on_the_picture(kind):
+    view = make(kind)
+    renderer = view.figure.canvas.get_renderer()
+    for text in view.figure.findobj(lambda artist: hasattr(artist, "get_fontsize") and artist.get_visible()):
+        if text.get_text():
+            box = text.get_window_extent(renderer)
+            assert box.x1 <= view.figure.bbox.x1 + 1, text.get_text()
+            assert text.get_fontsize() >= 9, text.get_text()
+
+
+@pytest.mark.parametrize("heads", [1, 4, 12])
+def test_the_names_of_heads_lie_between_their_maps(heads):
+    model = small_model(image_size=56, num_heads=heads, hidden_dim=24)  # a grid of 14 x 14
+    view = explore.attention(model, torch.rand(3, 56, 56).double())
+    axes, renderer = view._heads.axes, view.figure.canvas.get_renderer()
+    for text, (top, left) in zip(axes.texts, view._tiles, strict=True):
+        _, map_top = axes.transData.transform((left - 0.5, top - 0.5))
+        box = text.get_window_extent(renderer)
+        assert box.y0 >= map_top
+        if top > view._tiles[0][0]:
+            upper = max(other for other, _ in view._tiles if other < top) + 14
+            assert box.y1 <= axes.transData.transform((0, upper - 0.5))[1] + 1
+        assert text.get_text() == f"head {view._tiles.index((top, left))}"
+
+
+@pytest.mark.usefixtures("as_readers_run_it")
+def test_an_answer_comes_at_once():
+    """Under 100 ms of this thread's time, at the size of the course's images; other programs do not count."""
+    model, about = load_trained("fashion_mnist")
+    sample = inside.load_sample()
+    views = [
+        (explore.attention(model, sample.images[0], about=about), "selected", [(row, row) for row in range(7)]),
+        (explore.patches(LETTERS[0]), "selected", [(row, row) for row in range(6)]),
+        (explore.positions(model), "selected", [(row, row) for row in range(7)]),
+        (explore.einops(LETTERS[0], "c h w -> c w h"), "selected", [(row, row) for row in range(6)]),
+        (explore.schedule(), "selected", [(0, step) for step in range(0, 999, 150)]),
+        (
+            explore.head_ablation(model, sample.images, sample.labels, about=about),
+            "pressed",
+            [[(layer, head)] for layer in range(4) for head in range(4)],
+        ),
+    ]
+    for view, name, states in views:
+        seconds = []
+        for state in states:
+            started = time.thread_time()
+            setattr(view.picture, name, state)
+            seconds.append(time.thread_time() - started)
+        assert min(seconds) < 0.1, (view.name, seconds)
+
+
+# --- wrong input -----------------------------------------------------------------------------------------------------
+
+WRONG = [
+    (lambda: explore.attention("B/16", IMAGES[0]), "model must be a vit_course.VisionTransformer; got str"),
+    (lambda: explore.attention(small_model(), IMAGES), "image must have 3 axes, (c, h, w); got 4"),
+    (lambda: explore.attention(small_model(), IMAGES[0, :, :, :8]), "image must have shape (c=3, h=8, w=12); got"),
+    (lambda: explore.attention(small_model(), IMAGES[0] * 3 - 1, about=ABOUT), "image must hold values in [0, 1], as"),
+    (lambda: explore.attention(small_model(), IMAGES[0], about={"mean": [0]}), "about must hold mean and std"),
+    (lambda: explore.attention(small_model(), IMAGES[0], about=dict(mean=[0.5], std=[1])), "about must have one mean"),
+    (lambda: explore.positions(None), "model must be a vit_course.VisionTransformer; got NoneType"),
+    (lambda: explore.patches(LETTERS), "image must have 3 axes, (c, h, w); got 4"),
+    (lambda: explore.patches(LETTERS[0].permute(1, 2, 0)), "image must have 1 or 3 channels in front"),
+    (lambda: explore.patches(LETTERS[0] * 255), "image must hold values in [0, 1]; got"),
+    (lambda: explore.patches((LETTERS[0] * 255).byte()), "image must be floating point; got torch.uint8"),
+    (lambda: explore.patches(LETTERS[0] * torch.nan), "image must hold values in [0, 1]; got nan"),
+    (
+        lambda: explore.patches(LETTERS[0], patch_size=17),
+        "patch_size must be one of 3, 4, 6, 8, 12, 16, 24, 32, 48, 96;",
+    ),
+    (lambda: explore.patches(torch.zeros(3, 97, 101)), "image must have sides with a common patch size; got 97 x 101"),
+    (lambda: explore.einops(LETTERS[0, 0]), "image must have 3 axes"),
+    (lambda: explore.einops(LETTERS[0] - 1), "image must hold values in [0, 1]"),
+    (lambda: explore.einops(LETTERS[0].permute(1, 2, 0)), "image must have 1 or 3 channels"),
+    (lambda: explore.einops(LETTERS[0], operation="pack"), "operation must be one of 'rearrange', 'reduce', 'repeat'"),
+    (lambda: explore.einops(LETTERS[0], reduction="median"), "reduction must be one of"),
+    (lambda: explore.schedule(peak=1.0), "peak must lie in 1e-5 to 0.1; got 1.0"),
+    (lambda: explore.schedule(total_steps=10, warmup_steps=11), "warmup_steps must be at most total_steps=10; got 11"),
+    (lambda: explore.schedule(total_steps=10**6), "total_steps must be at most MOST_STEPS=2000"),
+    (lambda: explore.schedule(final=0.1), "final must be at most peak=0.001; got 0.1"),
+    (lambda: explore.head_ablation(small_model(), IMAGES[0], LABELS), "images must have 4 axes, (b, c, h, w); got 3"),
+    (lambda: explore.head_ablation(small_model(), IMAGES, LABELS[:3]), "labels must be int64 of shape (9,)"),
+    (lambda: explore.head_ablation(small_model(), IMAGES, LABELS + 1), "labels must lie in 0 .. 4"),
+    (
+        lambda: explore.head_ablation(small_model(), IMAGES, LABELS, count=0),
+        "count must be a whole number of at least 1",
+    ),
+    (lambda: setattr(make("attention").picture, "selected", (2, 0)), "selected must lie in the grid of 2 x 3 cells"),
+    (lambda: setattr(make("attention").picture, "selected", (0, -1)), "selected must lie in the grid of 2 x 3 cells"),
+    (
+        lambda: setattr(make("head_ablation").picture, "pressed", [(0, 0), (0, 2)]),
+        "pressed must lie in the grid of 2 x 2",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "says"), WRONG, ids=[says for _, says in WRONG])
+@pytest.mark.usefixtures("as_readers_run_it")
+def test_wrong_input_is_named(call, says):
+    with pytest.raises(ValueError, match="^" + says.replace("(", r"\(").replace(")", r"\)").replace("[", r"\[")):
+        call()
+
+
+def run(code: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+
+def test_the_package_itself_needs_no_widgets():
+    light = "import sys, vit_course; print(sorted({'ipywidgets', 'anywidget', 'matplotlib'} & set(sys.modules)))"
+    assert run(light).stdout.strip() == "[]"
+    without = "import sys; sys.modules['ipywidgets'] = None; import vit_course.explore"
+    assert "vit_course.explore needs ipywidgets and anywidget, and ipywidgets is missing" in run(without).stderr
