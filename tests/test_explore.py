@@ -482,6 +482,14 @@ def test_the_stored_output_is_a_labelled_picture(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_the_picture_does_not_depend_on_what_was_plotted_before(kind):
+    with matplotlib.rc_context({"text.color": "red", "axes.titlesize": 20, "font.size": 6}):
+        loud = make(kind).still()
+    with matplotlib.rc_context(matplotlib.rcParamsDefault):
+        assert make(kind).still() == loud
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_control_is_described(kind):
     for name, control in make(kind).controls.items():
         assert control.description, name

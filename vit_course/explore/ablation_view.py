@@ -9,13 +9,14 @@ from torch import Tensor, nn
 
 from vit_course import VisionTransformer, arguments, inside, plots
 from vit_course.explore import model_input
-from vit_course.explore.explorer import Explorer, add_axes, new_figure, percent, place
+from vit_course.explore.explorer import Explorer, add_axes, in_course_look, new_figure, percent, place
 from vit_course.explore.picture import GridPicture
 
 MOST_CLASSES = 12  # that get a bar
 MOST_WRITTEN = 36  # heads whose numbers are written into their cells
 
 
+@in_course_look
 def head_ablation(
     model: VisionTransformer,
     images: Float[Tensor, "b c h w"],

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vit_course import VisionTransformer, inside, plots
 from vit_course.explore import model_input
-from vit_course.explore.explorer import Explorer, Frame, add_axes, new_figure, percent, place
+from vit_course.explore.explorer import Explorer, Frame, add_axes, in_course_look, new_figure, percent, place
 from vit_course.explore.token_choice import TokenExplorer
 
 NEAR = 2  # patches, between the centres
@@ -19,6 +19,7 @@ SIDE = 2.5  # inches
 LETTERING = 0.06  # height of a line, as a share of SIDE
 
 
+@in_course_look
 def attention(model: VisionTransformer, image: Float[Tensor, "c h w"], *, about: Mapping | None = None) -> Explorer:
     """Click a patch of the image and see what it attends to: by layer, by head, or rolled out over the layers.
 

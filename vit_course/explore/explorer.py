@@ -1,9 +1,10 @@
 """What all explorers share: controls above a picture, drawn again whenever one of them changes."""
 
 import base64
+import functools
 import io
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import ipywidgets
 import numpy as np
@@ -104,25 +105,33 @@ class Explorer(ipywidgets.VBox):
         return bundle | {"text/plain": words, "image/png": base64.b64encode(self.still()).decode()}
 
 
+def in_course_look(make: Callable[..., Explorer]) -> Callable[..., Explorer]:
+    """Let a function draw in the course's look, whatever was plotted before it is called."""
+
+    @functools.wraps(make)
+    def drawn(*arguments: object, **options: object) -> Explorer:
+        import matplotlib
+
+        with matplotlib.rc_context(STYLE):
+            return make(*arguments, **options)
+
+    return drawn
+
+
 def new_figure(height: float):
     """Return an empty figure in the course's look, without the pyplot that would show it twice."""
-    import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, height), dpi=DPI, layout="none")  # no layout to compute at every click
-        FigureCanvasAgg(figure)
+    figure = Figure(figsize=(WIDTH, height), dpi=DPI, layout="none")  # no layout to compute at every click
+    FigureCanvasAgg(figure)
     return figure
 
 
 def add_axes(figure, left: float, top: float, width: float, height: float, *, ticks: bool = False):
     """Add axes at a place given in inches from the figure's upper left corner."""
-    import matplotlib
-
     total = figure.get_figheight()
-    with matplotlib.rc_context(STYLE):
-        axes = figure.add_axes((left / WIDTH, (total - top - height) / total, width / WIDTH, height / total))
+    axes = figure.add_axes((left / WIDTH, (total - top - height) / total, width / WIDTH, height / total))
     axes.set_anchor("N")
     if not ticks:  # an axis without ticks takes its time to draw nothing
         axes.xaxis.set_visible(False)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vit_course import arguments, patchify, plots
 from vit_course.explore import model_input
-from vit_course.explore.explorer import Explorer, Frame, add_axes, new_figure, place
+from vit_course.explore.explorer import Explorer, Frame, add_axes, in_course_look, new_figure, place
 from vit_course.explore.picture import GridPicture
 
 MOST_PATCHES = 1024  # finer grids cannot be clicked
@@ -18,6 +18,7 @@ CHANNELS = {1: {"grey": "#555c68"}, 3: {"red": "#b3261e", "green": "#1b7f4b", "b
 ORDERS = ("(c p1 p2)", "(p1 p2 c)")
 
 
+@in_course_look
 def patches(image: Float[Tensor, "c h w"], *, patch_size: int | None = None) -> Explorer:
     """Click a patch of the image and see its vector: for each patch size that fits, in both orders of flattening.
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vit_course import arguments, plots
 from vit_course.explore import model_input
-from vit_course.explore.explorer import WIDTH, Explorer, Frame, add_axes, new_figure, place
+from vit_course.explore.explorer import WIDTH, Explorer, Frame, add_axes, in_course_look, new_figure, place
 from vit_course.explore.picture import OptionalGridPicture
 
 OPERATIONS = ("rearrange", "reduce", "repeat")
@@ -25,6 +25,7 @@ MOST_LINES = 13  # of a message
 CELLS = 6  # rows and columns of parts that can be marked
 
 
+@in_course_look
 def einops(
     image: Float[Tensor, "c h w"] | Float[Tensor, "b c h w"],
     pattern: str | None = None,

@@ -7,12 +7,13 @@ from torch import Tensor
 
 from vit_course import VisionTransformer, inside, plots
 from vit_course.explore import model_input
-from vit_course.explore.explorer import Explorer, Frame, add_axes, new_figure, place
+from vit_course.explore.explorer import Explorer, Frame, add_axes, in_course_look, new_figure, place
 from vit_course.explore.token_choice import TokenExplorer
 
 SIDE = 3.6  # inches
 
 
+@in_course_look
 def positions(model: VisionTransformer) -> Explorer:
     """Click a patch and see how similar its position embedding is to all others (Figure 7, centre).
 

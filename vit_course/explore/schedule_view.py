@@ -4,7 +4,7 @@ import ipywidgets
 import torch
 
 from vit_course import arguments, plots
-from vit_course.explore.explorer import Explorer, add_axes, new_figure, percent, place
+from vit_course.explore.explorer import Explorer, add_axes, in_course_look, new_figure, percent, place
 from vit_course.explore.picture import GridPicture
 from vit_course.training import learning_rate_schedule
 
@@ -12,6 +12,7 @@ MOST_STEPS = 2000
 SMALLEST, LARGEST = -5, -1  # powers of ten that the slider of the peak reaches
 
 
+@in_course_look
 def schedule(*, peak: float = 1e-3, total_steps: int = 1000, warmup_steps: int = 100, final: float = 0.0) -> Explorer:
     """Move sliders and see the learning rate of every step, as :func:`vit_course.training.learning_rate_schedule` says.
 

@@ -1,0 +1,81 @@
+"""Sphinx's settings. The sources are laid out by ``stage.py``; ``build.py`` runs both."""
+
+import hashlib
+import os
+import sys
+import tomllib
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+project = "A Vision Transformer from an empty page"
+author = copyright = "the vit_course contributors"
+version = release = tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+    "extension",
+]
+# what every page depends on beside its text: when it changes, all are made anew
+parts = [*sorted(HERE.glob("*.py")), HERE / "mathjax.js", *sorted(HERE.glob("_templates/*")), HERE / "verified.json"]
+site_state = hashlib.sha256(b"".join(path.read_bytes() for path in parts if path.exists())).hexdigest()
+site_state += os.environ.get("GITHUB_REPOSITORY", "")
+exclude_patterns = ["_included"]
+templates_path = ["_templates"]
+nitpicky = False
+
+# notebooks: as they are stored; nbval has compared every output
+nb_execution_mode = "off"
+nb_merge_streams = True
+myst_enable_extensions = ["attrs_inline", "attrs_block", "colon_fence", "dollarmath"]
+myst_heading_anchors = 4
+myst_heading_slug_func = "links.lab_anchor"  # one address for a heading, here and in JupyterLab
+myst_links_external_new_tab = False
+
+# the package
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+maximum_signature_line_length = 76
+python_display_short_literal_types = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+napoleon_use_param = False
+add_module_names = False
+viewcode_line_numbers = True
+
+# look
+html_theme = "sphinx_book_theme"
+html_title = "Vision Transformer"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_favicon = "_static/favicon.svg"
+html_copy_source = False
+html_show_sourcelink = False
+html_use_index = False
+html_domain_indices = False
+html_theme_options = {
+    "article_header_end": "article-header-buttons.html",
+    "footer_content_items": "site-footer.html",
+    "home_page_in_toc": True,
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+    "secondary_sidebar_items": "page-toc.html",
+    "show_navbar_depth": 1,
+    "show_toc_level": 2,
+    "use_download_button": False,
+    "use_fullscreen_button": False,
+}
+html_context = {"default_mode": "auto"}
+copybutton_selector = "div.highlight pre:not(.output *, .output)"
+
+# formulas: MathJax and its fonts from this site, and nothing that would be loaded from elsewhere
+mathjax_path = "mathjax/startup.js"
+mathjax_config_path = "mathjax.js"
+myst_update_mathjax = False  # that file says all
