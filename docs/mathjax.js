@@ -1,7 +1,7 @@
 // Formulas: MathJax and its fonts lie in _static/mathjax; nothing is loaded from elsewhere.
 window.MathJax = {
   loader: { load: ["core", "input/tex", "output/chtml", "a11y/assistive-mml"] },
-  output: { font: "mathjax-tex", fontPath: "[mathjax]/font", displayOverflow: "scroll" },
+  output: { font: "mathjax-tex", fontPath: "[mathjax]/font", displayOverflow: "scroll", scale: 0.95 },
   options: { processHtmlClass: "tex2jax_process|mathjax_process|math|output_area" },
   startup: {
     ready() {

@@ -242,7 +242,7 @@ def test_a_pattern_without_its_arrow_is_told_so(pattern):
     assert view.message.startswith("A pattern has one arrow, ->:")
 
 
-@pytest.mark.parametrize("pattern", ["$\\frac$ c h w -> h w", "c h w -> " + 400 * "h w ", "c h w -> " + 400 * "h"])
+@pytest.mark.parametrize("pattern", ["$x_{ c h w -> h w", "c h w -> " + 400 * "h w ", "c h w -> " + 400 * "h"])
 def test_whatever_is_typed_is_drawn(pattern):
     """A $ is no formula, and a long text does not cover the picture."""
     view = explore.einops(LETTERS[0], "c h w -> h w c")

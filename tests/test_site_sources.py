@@ -13,6 +13,7 @@ import nbformat
 import pytest
 from docutils import nodes
 from docutils.utils import new_document
+from jinja2 import Environment
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -292,3 +293,16 @@ def test_what_was_verified_is_written_down(tmp_path, monkeypatch):
     assert facts["python"] == ".".join(map(str, sys.version_info[:3]))
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*", facts["torch"])
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", facts["date"])
+
+
+@pytest.mark.parametrize("known", [EXAMPLE, None])
+def test_the_foot_of_a_page_names_what_was_verified(known):
+    template = Environment(autoescape=True).from_string((DOCS / "_templates" / "site-footer.html").read_text("utf-8"))
+    facts = {"date": "2026-11-21", "python": "3.11.7", "torch": "2.13.0+cpu", "commit": "0123456789abcdef"}
+    told = " ".join(re.sub(r"<[^>]*>", "", template.render(verified=facts, site_repository=known)).split())
+    assert (
+        "Last verified 2026-11-21: every test passed with Python 3.11.7 and torch 2.13.0+cpu, commit 01234567." in told
+    )
+    untold = template.render(verified=None, site_repository=known)
+    assert "This build was not verified" in untold
+    assert "Last verified" not in untold

@@ -66,7 +66,7 @@ SPOILT = {  # what is replaced, by what, and the complaint
     "a formula with an error": (END, r'<p class="math">\(a^b^c\)</p>' + END, "error: "),
     "a formula with an unknown command": (END, r'<p class="math">\(\nothing x\)</p>' + END, "error: "),
     "a page that is too wide": (END, '<div style="width:3000px">wide</div>' + END, "px in 1280"),
-    "letters too faint": (END, '<p style="color:#ddd;background:#fff">a</p>' + END, "color-contrast (serious)"),
+    "letters too faint": (END, '<p style="color:#ddd;background:#fff">faint</p>' + END, "color-contrast (serious)"),
     "a script that fails": (END, "<script>nothing.here()</script>" + END, "script: nothing"),
     "a field without a name": (END, '<input type="text">' + END, "label (critical)"),
 }
