@@ -29,7 +29,7 @@ test-peers: .venv/peers-installed  ## checkpoints of torchvision, timm and Huggi
 	PYTHONPATH=.venv/peers $(BIN)/python -m pytest tests/peers
 
 test-browser: .venv/site-installed  ## explorers in JupyterLab, lessons and every page of the website, in a real browser
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 tests/browser
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal tests/browser
 
 test-all: test test-peers test-browser .venv/class-installed  ## all of these, and the slower proofs: pictures, worked solutions, grading a class
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 tests/slow

@@ -13,11 +13,9 @@ from html import unescape
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import stage
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "docs"))
-
-import stage  # noqa: E402
-
 NOTEBOOKS = [*stage.lessons(), *stage.assignments()]
 REPOSITORY = "example/vit-course"
 

@@ -138,8 +138,9 @@ def show(page: Page, size: dict, theme: str) -> None:
 def barriers(page: Page, *, colours: bool = True, rest: bool = True) -> list[str]:
     """What axe-core calls serious or critical, by its rules about colours, by all the rest, or by both.
 
-    A token of one kind has one colour wherever it stands in code: the first of each is kept and the others become plain
-    text, so that a lesson with ten thousand of them takes seconds. The page is spent afterwards.
+    What is written alike looks alike: of tokens of one kind in code, of words in code type and of formulas in a line
+    the first is kept and the others become plain, so that a lesson with ten thousand of them takes seconds. The page
+    is spent afterwards.
     """
     if not page.evaluate("'axe' in window"):
         page.evaluate(axe_source())
@@ -150,6 +151,12 @@ def barriers(page: Page, *, colours: bool = True, rest: bool = True) -> list[str
                 const kind = (token.closest(".cell_output") ? "output " : "code ") + token.className;
                 if (seen.has(kind)) token.replaceWith(...token.childNodes); else seen.add(kind);
             }
+            for (const word of document.querySelectorAll("article code")) {
+                const kind = "word in " + word.parentElement.tagName;
+                if (seen.has(kind)) word.replaceWith(word.textContent); else seen.add(kind);
+            }
+            const inline = [...document.querySelectorAll("mjx-container:not([display]) > mjx-math")];
+            for (const formula of inline.slice(1)) formula.replaceChildren();
             document.normalize();
         }"""
     )

@@ -42,16 +42,18 @@ def test_page(name, home, new_page):
     page.goto(home + name)
     site_checks.ready(page)
     problems = site_checks.pictures(page) + site_checks.formulas(page)
+    for size in (DESKTOP, PHONE):
+        site_checks.show(page, size, "light")
+        problems += site_checks.overflow(page)
+    of_its_kind = name in KINDS
     for size, theme, looks in (
         (DESKTOP, "light", dict()),
         (DESKTOP, "dark", dict(rest=False)),
-        (PHONE, "dark", dict(colours=name in KINDS)),
-        (PHONE, "light", dict(rest=False) if name in KINDS else None),
+        (PHONE, "dark", dict(colours=of_its_kind)),
+        *[(PHONE, "light", dict(rest=False))] * of_its_kind,
     ):
         site_checks.show(page, size, theme)
-        found = site_checks.overflow(page)
-        if looks is not None:
-            found += site_checks.barriers(page, **looks)
+        found = site_checks.barriers(page, **looks)
         problems += [f"{size['width']} px, {theme}: {problem}" for problem in found]
     assert problems + traffic.problems == []
 

@@ -9,23 +9,20 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import colab
+import extension
+import links
 import nbformat
 import pytest
+import repository
+import stage
+import verified
 from docutils import nodes
 from docutils.utils import new_document
 from jinja2 import Environment
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-sys.path.insert(0, str(DOCS))
-
-import colab  # noqa: E402
-import extension  # noqa: E402
-import links  # noqa: E402
-import repository  # noqa: E402
-import stage  # noqa: E402
-import verified  # noqa: E402
-
 EXAMPLE = repository.Repository("example", "vit-course")
 
 
