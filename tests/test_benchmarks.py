@@ -233,6 +233,7 @@ def test_throughput_logs_every_time_and_names_who_did_not_run(two_peers, tmp_pat
     assert "absent did not run: ModuleNotFoundError: No module named 'no_such_library'" in printed
 
 
+@pytest.mark.filterwarnings("ignore:Warning. Profiler clears events")  # torch 2.12 says so of every profile
 def test_the_profile_finds_each_groups_operators():
     model = peers.build(peers.OURS, **cases.TINY.sizes)
     inference, training = (
