@@ -68,10 +68,10 @@ def test_a_lesson_runs_from_the_menu_and_fits_in_notebook_7(notebook_7, new_page
     page, path = new_page(), f"notebooks/{LESSONS[0]}"
     traffic = Traffic(page, notebook_7.url)
     notebook_7.open(page, path)
+    before = len(traffic.problems)  # Notebook complains of its own menus and keys when it starts, whatever is opened
     run_all(page)
     assert all_findings(page, notebook_7.save(page, path)) == []
-    # Notebook 7.6 may read its keyboard shortcuts before they are loaded, whatever is opened
-    assert [problem for problem in traffic.problems if "reading 'schema'" not in problem] == []
+    assert [problem for problem in traffic.problems[before:] if "Menu entry for command" not in problem] == []
 
 
 def test_a_link_between_lessons_opens_the_other_lesson(lab, new_page):
