@@ -7,7 +7,7 @@ import lab as lab_module
 import psutil
 import pytest
 from conftest import DESKTOP
-from lab import COURSE, STARTS_WITHIN, notebook, run_all, running_lab
+from lab import COURSE, STARTS_WITHIN, not_of_notebook, notebook, run_all, running_lab
 from lab_findings import all_findings, layout
 from nbformat.v4 import new_code_cell, new_markdown_cell
 from playwright.sync_api import expect
@@ -68,10 +68,9 @@ def test_a_lesson_runs_from_the_menu_and_fits_in_notebook_7(notebook_7, new_page
     page, path = new_page(), f"notebooks/{LESSONS[0]}"
     traffic = Traffic(page, notebook_7.url)
     notebook_7.open(page, path)
-    before = len(traffic.problems)  # Notebook complains of its own menus and keys when it starts, whatever is opened
     run_all(page)
     assert all_findings(page, notebook_7.save(page, path)) == []
-    assert [problem for problem in traffic.problems[before:] if "Menu entry for command" not in problem] == []
+    assert not_of_notebook(traffic.problems) == []
 
 
 def test_a_link_between_lessons_opens_the_other_lesson(lab, new_page):
