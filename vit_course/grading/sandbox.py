@@ -8,9 +8,6 @@ A cell or a test that hangs, ends the process or takes too much memory costs its
 anew without that cell, and the rest goes on.
 
 Not protected: a student who copies a right solution; the load on the machine within the limits; faults of the kernel.
-Where the grader is not root, a submission runs as the same user, held by Landlock alone (see ``supervisor.py``);
-without Landlock it can read and change that user's files. Then, or where students are not trusted at all, put a
-container around the whole run.
 """
 
 import ast
@@ -79,8 +76,8 @@ def grade(
         SandboxError: no process can be started, or a hidden test is at fault: neither is the submission's doing.
     """
     limits, started = limits or Limits(), time.monotonic()
-    with submission_folder(modules, data) as (folder, uid):
-        run = _Run(folder, uid, cells, limits, started + limits.total_seconds)
+    with submission_folder(modules, data) as folder:
+        run = _Run(folder, cells, limits, started + limits.total_seconds)
         try:
             run.cells_to_end()
             for test in tests:
@@ -91,26 +88,11 @@ def grade(
     return run.result
 
 
-def protections() -> list[str]:
-    """Return what holds for student's code on this machine, in words: start a process and ask it.
-
-    Raises:
-        SandboxError: as :func:`grade`.
-    """
-    limits = Limits()
-    with submission_folder([], None) as (folder, uid):
-        process = Process(folder, uid, limits)
-        process.close()
-        return process.protections
-
-
 class _Run:
     """One submission: its process, started anew where necessary, and what has come of it."""
 
-    def __init__(
-        self, folder: Path, uid: int | None, cells: list[tuple[int, str]], limits: Limits, deadline: float
-    ) -> None:
-        self.folder, self.uid, self.cells, self.limits, self.deadline = folder, uid, cells, limits, deadline
+    def __init__(self, folder: Path, cells: list[tuple[int, str]], limits: Limits, deadline: float) -> None:
+        self.folder, self.cells, self.limits, self.deadline = folder, cells, limits, deadline
         self.result = Result()
         self.skipped: set[int] = set()
         self.process: Process | None = None
@@ -129,7 +111,7 @@ class _Run:
             if time.monotonic() >= self.deadline:
                 self._note(f"the submission was stopped after {self.limits.total_seconds:g} s in all")
                 return False
-            self.process = Process(self.folder, self.uid, self.limits)
+            self.process = Process(self.folder, self.limits)
             for index, source in self.cells:
                 if index in self.skipped:
                     continue

@@ -32,12 +32,11 @@ SETTINGS = dict(
 CUT = "\n[more output is left out]\n"
 
 
-def serve(connection: int, protections: list[str], memory_bytes: int, output_bytes: int) -> None:
+def serve(connection: int, memory_bytes: int, output_bytes: int) -> None:
     """Run cells and answer requests until the grader closes the connection.
 
     Args:
         connection: descriptor of the socket to the grader.
-        protections: what holds for this process, to be handed on.
         memory_bytes: how much more than now this process may use.
         output_bytes: what is kept of one cell's outputs.
     """
@@ -46,7 +45,7 @@ def serve(connection: int, protections: list[str], memory_bytes: int, output_byt
     shell = Shell.instance(config=Config(SETTINGS))
     limit_memory(memory_bytes)
     os.dup2(1, 2)  # from now on nobody reads standard error
-    frames.send(channel, {"ready": protections})
+    frames.send(channel, {"ready": True})
     while True:
         try:
             message = frames.receive(channel)
