@@ -10,7 +10,7 @@ LAB_OPTIONS ?=
 CLASS ?= class
 ASSIGNMENT ?=
 FROM ?=
-GRADING := $(BIN)/python -m vit_course.grading
+GRADING := PYTHONPATH=notebooks/assignments $(BIN)/python -m grader
 
 .DEFAULT_GOAL := help
 .PHONY: help lab test test-peers test-browser test-all lint figures notebooks runs benchmarks solutions site verified publish release collect grade formgrader feedback grades
@@ -33,7 +33,7 @@ test-browser: .venv/site-installed  ## explorers in JupyterLab, lessons and ever
 
 test-all: test test-peers test-browser .venv/class-installed  ## all of these, and the slower proofs: pictures, worked solutions, grading a class
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 tests/slow
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadscope tests/classroom
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadscope tests/grader
 
 lint: .venv/installed  ## check style and formatting of modules and notebooks
 	$(BIN)/ruff check .

@@ -2,8 +2,8 @@
 
 from nbgrader import preprocessors
 
-from vit_course.grading import release
-from vit_course.grading.source import ASSIGNMENTS
+from grader import release
+from grader.source import ASSIGNMENTS
 
 c = get_config()
 c.CourseDirectory.course_id = "vit_course"
@@ -14,7 +14,7 @@ c.merge(release.STUBS)
 c.GenerateAssignment.preprocessors = [*release.TO_GRADE, preprocessors.SaveCells, *release.TO_STUDENT]
 
 # "Autograde" in formgrader runs a submission in the sandbox of the course, not in a kernel of nbgrader's
-c.Autograde.exporter_class = "vit_course.grading.formgrader.GradedNotebookExporter"
+c.Autograde.exporter_class = "grader.formgrader.GradedNotebookExporter"
 c.Autograde.sanitize_preprocessors = [
     preprocessors.DeduplicateIds,
     preprocessors.OverwriteKernelspec,
@@ -29,4 +29,4 @@ c.Autograde.autograde_preprocessors = [
 ]
 
 # a student's text does nothing in the browser of whoever marks it
-c.HTMLExporter.filters = {"markdown2html": "vit_course.grading.pages.markdown2html"}
+c.HTMLExporter.filters = {"markdown2html": "grader.pages.markdown2html"}

@@ -1,0 +1,141 @@
+"""The source of an assignment, as its author wrote it: the editions made from it, and what the grading reads in it."""
+
+import ast
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+ASSIGNMENTS = Path(__file__).resolve().parents[1]
+NAME = re.compile(r"assignment_\d\d")
+
+
+class SourceError(Exception):
+    """A source that cannot be graded; the message names the cell and says what to change."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One assignment.
+
+    Args:
+        name: ``"assignment_01"``.
+        notebook: as written, with solutions and hidden tests.
+    """
+
+    name: str
+    notebook: NotebookNode
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """Name every cell by its heading, "Task 2" or "Experiment", by cell id."""
+        labels, label = {}, "the beginning"
+        for cell in self.notebook.cells:
+            if heading := heading_of(cell):
+                label = heading.lstrip("# ").split(" · ")[0]
+            labels[cell.id] = label
+        return labels
+
+    @cached_property
+    def hidden_tests(self) -> dict[str, str]:
+        """Return the code of the hidden tests by ``grade_id``."""
+        return {
+            nbgrader_of(cell)["grade_id"]: inside(cell.source, "HIDDEN TESTS")
+            for cell in self.notebook.cells
+            if is_test(cell)
+        }
+
+    @cached_property
+    def modules(self) -> frozenset[str]:
+        """Return what the given cells import from the package, as dotted names: ``"vit_course.data.load_dataset"``."""
+        given = [cell for cell in self.notebook.cells if cell.cell_type == "code" and not is_theirs(cell)]
+        return frozenset(name for cell in given if not is_test(cell) for name in course_imports(cell.source))
+
+    @cached_property
+    def digest(self) -> str:
+        """Return a hash of everything that decides marks."""
+        cells = [(cell.id, cell.cell_type, cell.source, nbgrader_of(cell)) for cell in self.notebook.cells]
+        return hashlib.sha256(repr(cells).encode()).hexdigest()
+
+
+def load(path: Path) -> Source:
+    """Read one source.
+
+    Raises:
+        SourceError: a test cell without hidden tests, or two cells with one name.
+    """
+    source = Source(path.stem, nbformat.read(path, as_version=4))
+    names = [nbgrader_of(cell)["grade_id"] for cell in source.notebook.cells if nbgrader_of(cell)]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise SourceError(f"{path.name}: several cells have the grade_id {', '.join(twice)}; give each its own.")
+    if empty := [name for name, code in source.hidden_tests.items() if not code.strip()]:
+        raise SourceError(
+            f"{path.name}: no hidden tests in {', '.join(empty)}; write them between ### BEGIN HIDDEN TESTS and "
+            "### END HIDDEN TESTS."
+        )
+    return source
+
+
+def load_all(folder: Path) -> dict[str, Source]:
+    """Read every source under ``folder``: ``assignment_NN/assignment_NN.ipynb``, in order."""
+    paths = sorted(folder.glob("assignment_[0-9][0-9]/assignment_[0-9][0-9].ipynb"))
+    return {path.stem: load(path) for path in paths if path.stem == path.parent.name}
+
+
+def nbgrader_of(cell: NotebookNode) -> dict:
+    """Return nbgrader's metadata of a cell, empty for an ordinary one."""
+    return cell.metadata.get("nbgrader", {})
+
+
+def is_test(cell: NotebookNode) -> bool:
+    """Whether a cell holds tests that give points."""
+    return bool(nbgrader_of(cell).get("grade")) and not is_theirs(cell)
+
+
+def is_theirs(cell: NotebookNode) -> bool:
+    """Whether the student writes in this cell: code or an answer."""
+    return bool(nbgrader_of(cell).get("solution"))
+
+
+def is_answer(cell: NotebookNode) -> bool:
+    """Whether a cell holds a written answer, which is marked by hand."""
+    return is_theirs(cell) and bool(nbgrader_of(cell)["grade"])
+
+
+def heading_of(cell: NotebookNode) -> str | None:
+    """Return the heading that a text cell begins with."""
+    first = cell.source.strip().partition("\n")[0]
+    return first if cell.cell_type == "markdown" and re.match(r"##? ", first) else None
+
+
+def inside(text: str, region: str) -> str:
+    """Return the lines between ``### BEGIN region`` and ``### END region``."""
+    return "\n".join(line for line, within in _marked(text, region) if within)
+
+
+def outside(text: str, region: str) -> str:
+    """Return the other lines, without the two markers."""
+    return "\n".join(line for line, within in _marked(text, region) if not within)
+
+
+def _marked(text: str, region: str) -> Iterator[tuple[str, bool]]:
+    within = False
+    for line in text.split("\n"):
+        if f"BEGIN {region}" in line or f"END {region}" in line:
+            within = "BEGIN" in line
+        else:
+            yield line, within
+
+
+def course_imports(code: str) -> Iterator[str]:
+    """Yield what a cell imports from the course's package."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "vit_course":
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "vit_course")

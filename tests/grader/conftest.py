@@ -1,0 +1,23 @@
+"""What the tests of the grading share. They need requirements-class.txt, and run in ``make test-all``."""
+
+import pytest
+
+pytest.importorskip("nbgrader", reason="make test-all installs requirements-class.txt", exc_type=ImportError)
+
+from course import write_course
+
+
+@pytest.fixture(scope="session")
+def course(tmp_path_factory):
+    """Write the small course once, and return its folder."""
+    folder = tmp_path_factory.mktemp("course")
+    write_course(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def source(course):
+    """Return the first assignment of the small course."""
+    from grader.source import load_all
+
+    return load_all(course / "source")["assignment_01"]

@@ -1,0 +1,125 @@
+"""A course of two small assignments, and submissions to it as students hand them in."""
+
+import copy
+import io
+import json
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from grader.__main__ import main
+from grader.release import student_edition
+from grader.source import Source, load_all
+
+METADATA = {
+    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+TEST = """\
+assert {name}(torch.ones(1)).shape == (1,)
+### BEGIN HIDDEN TESTS
+from grader import hidden
+
+hidden.same_values({name}, lambda x: {value}, lambda: (hidden.normal(3),))
+### END HIDDEN TESTS"""
+ANSWER = "The square, as soon as $x>1$: its slope grows."
+SOLUTION = {
+    "double": 'def double(x):\n    """Return twice x."""\n    return x + x',
+    "square": "def square(x):\n    return x**2",
+    "experiment-answer": ANSWER,
+}
+
+
+def cell(id, text, **labels):
+    """Return a code cell, or a text cell where the id says so."""
+    new = new_markdown_cell if id.split("-")[-1] in ("title", "task", "answer", "closing") else new_code_cell
+    made = new(text, id=id)
+    if labels:
+        ordinary = dict(grade=False, grade_id=id, locked=False, schema_version=3, solution=False, task=False)
+        made.metadata["nbgrader"] = ordinary | labels
+    return made
+
+
+def solution(text):
+    """Return text between the marks of a solution."""
+    return f"### BEGIN SOLUTION\n{text}\n### END SOLUTION"
+
+
+def assignment(number):
+    """Return the source of one assignment: 3 and 5 points for code, 2 for a written answer."""
+    body = "    ### BEGIN SOLUTION\n    return {}\n    ### END SOLUTION"
+    cells = [
+        cell("title", f"# Assignment {number} · Numbers"),
+        cell("setup", "import torch\n\nfrom vit_course import checks", locked=True),
+        cell("double-task", "## Task 1 · Double\n\nTwice.\n\n<details><summary>Hint 1</summary>\n\nAdd.\n\n</details>"),
+        cell("double", 'def double(x):\n    """Return twice x."""\n' + body.format("2 * x"), solution=True),
+        cell("double-test", TEST.format(name="double", value="2 * x"), grade=True, locked=True, points=3),
+        cell("square-task", "## Task 2 · Square"),
+        cell("square", "def square(x):\n" + body.format("x * x"), solution=True),
+        cell("square-test", TEST.format(name="square", value="x * x"), grade=True, locked=True, points=5),
+        cell("experiment-task", "## Experiment · Growth\n\nWhich grows faster? Give a reason."),
+        cell("experiment-run", "print(double(torch.tensor(10.0)), square(torch.tensor(10.0)))", locked=True),
+        cell("experiment-answer", solution("The square.\n\nRubric: 2 points."), grade=True, solution=True, points=2),
+        cell("closing", "Save, and hand in."),
+    ]
+    return new_notebook(cells=cells, metadata=METADATA)
+
+
+def write_course(folder: Path) -> dict[str, Source]:
+    """Write the two sources under ``folder/source``."""
+    for number in (1, 2):
+        path = folder / "source" / f"assignment_0{number}" / f"assignment_0{number}.ipynb"
+        path.parent.mkdir(parents=True)
+        path.write_text(nbformat.writes(assignment(number)) + "\n", encoding="utf-8")
+    return load_all(folder / "source")
+
+
+def write_class(folder: Path, course: Path) -> Path:
+    """Make a class's folder with settings that name the small course."""
+    folder.mkdir()
+    settings = (
+        "from grader.gradebook import SETTINGS\n"
+        "c = get_config()\n"
+        "load_subconfig(str(SETTINGS))\n"
+        f"c.CourseDirectory.root = {str(folder)!r}\n"
+        f"c.CourseDirectory.source_directory = {str(course / 'source')!r}\n"
+    )
+    (folder / "nbgrader_config.py").write_text(settings, encoding="utf-8")
+    return folder
+
+
+def handed_in(source: Source, **changes):
+    """Return the student edition with right answers; ``changes`` are texts by cell id, with ``_`` for ``-``."""
+    notebook = copy.deepcopy(student_edition(source))
+    texts = SOLUTION | {id.replace("_", "-"): text for id, text in changes.items()}
+    for each in notebook.cells:
+        each.source = texts.get(each.id, each.source)
+    return notebook
+
+
+def put(folder: Path, student: str, content, assignment: str = "assignment_01", name: str | None = None) -> Path:
+    """Store what a student hands in: a notebook, text or bytes."""
+    path = folder / "submitted" / student / assignment / (name or f"{assignment}.ipynb")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = json.dumps(content) if isinstance(content, dict) else content
+    path.write_bytes(content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content)
+    return path
+
+
+@dataclass
+class Done:
+    """What a command said."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def command(*words) -> Done:
+    """Run one of the teacher's commands in this process."""
+    with redirect_stdout(io.StringIO()) as stdout, redirect_stderr(io.StringIO()) as stderr:
+        returncode = main([str(word) for word in words])
+    return Done(returncode, stdout.getvalue(), stderr.getvalue())

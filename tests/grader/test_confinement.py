@@ -1,0 +1,272 @@
+"""What a submission cannot reach, as root and as an ordinary user: each attack works outside and fails inside."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+from pathlib import Path
+
+import pyseccomp
+import pytest
+
+from grader import confine
+
+USER = 61182  # of no account
+RUN = """
+import sys
+sys.path.insert(0, {folder!r})
+import confine
+run = confine.run_confined([confine.interpreter(), "-I", "-S", "-c", sys.stdin.read()], [], confine.Limits(2**22))
+print(run.stdout, run.stderr, run.returncode)
+"""
+
+
+def python_for_everybody():
+    """Return an interpreter that every user can start."""
+    for python in map(Path, (sys.executable, "/usr/bin/python3")):
+        real = python.resolve()
+        if real.exists() and all(folder.stat().st_mode & 0o001 for folder in real.parents):
+            return str(real)
+    return pytest.fail("no Python here can be started by an ordinary user: apt install python3")
+
+
+@pytest.fixture(scope="module")
+def open_folder():
+    """Return a folder that everybody can read, with the confinement's code in it."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        for source in (confine.__file__, pyseccomp.__file__):
+            shutil.copy(source, folder)
+        yield folder
+
+
+@pytest.fixture(params=["root", "ordinary user"])
+def run_as(request, open_folder, tmp_path_factory):
+    """Return a function that runs code as this user, ``inside`` the sandbox or outside, and returns what it prints."""
+    is_root, as_root = os.geteuid() == 0, request.param == "root"
+    if as_root and not is_root:
+        pytest.skip("these tests run as an ordinary user")
+    home = open_folder / f"home-{request.param.split()[0]}"
+    home.mkdir(mode=0o700, exist_ok=True)
+    other = []
+    if is_root and not as_root:
+        os.chown(home, USER, USER)
+        other = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
+
+    def run(code, *, inside):
+        script = RUN.format(folder=str(open_folder)) if inside else "import sys; exec(sys.stdin.read())"
+        done = subprocess.run(
+            [*other, python_for_everybody(), "-B", "-c", script],
+            input=textwrap.dedent(code),
+            capture_output=True,
+            text=True,
+            cwd=home,
+            env={"PATH": os.environ["PATH"], "HOME": str(home), "TMPDIR": str(home), "A_SECRET": "of the teacher"},
+            timeout=120,
+        )
+        return done.stdout + done.stderr
+
+    run.home = home
+    return run
+
+
+@pytest.fixture(scope="module")
+def service(open_folder):
+    """Serve on a UNIX socket with a path, as ssh-agent does, and on TCP and UDP; return the addresses."""
+    path, abstract = str(open_folder / "socket"), f"\0vit-course-{os.getpid()}"
+    servers = [socket.socket(family) for family in (socket.AF_UNIX, socket.AF_UNIX, socket.AF_INET)]
+    for server, address in zip(servers, (path, abstract, ("127.0.0.1", 0)), strict=True):
+        server.bind(address)
+        server.listen()
+    os.chmod(path, 0o777)
+    threads = [threading.Thread(target=serve, args=[server]) for server in servers]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
+        datagrams.bind(("127.0.0.1", 0))
+        for thread in threads:
+            thread.start()
+        yield dict(path=path, abstract=abstract, port=servers[2].getsockname()[1], udp=datagrams.getsockname()[1])
+    for server, thread in zip(servers, threads, strict=True):
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        server.close()
+
+
+def serve(server):
+    """Answer whoever connects, until the socket is shut down."""
+    while True:
+        try:
+            connection, _ = server.accept()
+        except OSError:
+            return
+        with connection:
+            connection.sendall(b"ESCAPED")
+
+
+ATTEMPT = """
+import ctypes, os, resource, signal, socket, subprocess, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def attempt():
+{body}
+try:
+    print(attempt())
+except OSError as error:
+    print("refused:", error)
+print("finished")
+"""
+ATTACKS = {
+    "a UNIX socket with a path": """
+        door = socket.socket(socket.AF_UNIX)
+        door.connect({path!r})
+        return door.recv(10)
+    """,
+    "an abstract UNIX socket": """
+        door = socket.socket(socket.AF_UNIX)
+        door.connect({abstract!r})
+        return door.recv(10)
+    """,
+    "TCP": "return socket.create_connection(('127.0.0.1', {port}), timeout=2).recv(10)",
+    "multipath TCP": """
+        try:
+            door = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
+        except OSError:  # a kernel without it
+            door = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        door.connect(('127.0.0.1', {port}))
+        return door.recv(10)
+    """,
+    "TCP Fast Open": """
+        door = socket.socket()
+        door.sendto(b'x', 0x20000000, ('127.0.0.1', {port}))
+        return door.recv(10)
+    """,
+    "UDP": """
+        door = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        door.bind(('127.0.0.1', 0))
+        door.connect(('127.0.0.1', {udp}))
+        door.send(b'x')
+        door.send(b'x')  # the second one reports that nobody listens
+        return 'ESCAPED'
+    """,
+    "prlimit on the grader": """
+        resource.prlimit({grader}, resource.RLIMIT_FSIZE, resource.prlimit({grader}, resource.RLIMIT_FSIZE))
+        return 'ESCAPED'
+    """,
+    "a signal to the grader": "os.kill({grader}, 0); return 'ESCAPED'",
+    "the grader's environment": """
+        everything = open('/proc/{grader}/environ', 'rb').read() + repr(os.environ).encode()
+        return 'ESCAPED' if b'A_SECRET' in everything else ''
+    """,
+    "memory in a file without a name": """
+        file = os.memfd_create('hoard')
+        os.write(file, bytes(2**23))
+        return 'ESCAPED'
+    """,
+    "files that are deleted while open": """
+        files = []
+        for number in range(4):
+            files.append(open(str(number), 'wb', buffering=0))
+            os.unlink(str(number))
+            if files[-1].write(bytes(2**21)) < 2**21:
+                raise OSError('full')
+        return 'ESCAPED'
+    """,
+    "shared memory of System V": """
+        segment = libc.shmget(0, 2**23, 0o1600)
+        if segment < 0:
+            raise OSError(ctypes.get_errno(), 'shmget')
+        libc.shmctl(segment, 0, None)
+        return 'ESCAPED'
+    """,
+    "tracing its parent": """
+        child = subprocess.Popen(['/usr/bin/sleep', '5'])
+        refused = libc.ptrace(16, child.pid, 0, 0)
+        child.kill()
+        child.wait()
+        if refused:
+            raise OSError(ctypes.get_errno(), 'ptrace')
+        return 'ESCAPED'
+    """,
+    "the teacher's files": "return open({gradebook!r}).read()",
+    "a list of the teacher's files": "return 'ESCAPED' if os.listdir({home!r}) else ''",
+    "a file anywhere": """
+        for folder in ('/tmp', '/var/tmp', '/dev/shm', {home!r}):
+            try:
+                with open(folder + '/vit_course_was_here', 'wb') as file:
+                    file.write(bytes(8192))
+            except OSError:
+                continue
+            os.unlink(folder + '/vit_course_was_here')
+            return 'ESCAPED'
+        return ''
+    """,
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_works_outside_and_fails_inside(name, run_as, service):
+    gradebook = run_as.home / "gradebook.db"
+    gradebook.write_text("ESCAPED")
+    gradebook.chmod(0o644)
+    owner = run_as.home.stat()
+    account = dict(user=owner.st_uid, group=owner.st_gid, extra_groups=[]) if os.geteuid() == 0 else {}
+    grader = subprocess.Popen(["sleep", "60"], env=dict(os.environ, A_SECRET="of the teacher"), **account)
+    try:
+        places = dict(service, grader=grader.pid, gradebook=str(gradebook), home=str(run_as.home))
+        body = textwrap.indent(textwrap.dedent(ATTACKS[name]).format(**places), "    ")
+        code = ATTEMPT.format(body=body)
+        outside, inside = run_as(code, inside=False), run_as(code, inside=True)
+    finally:
+        grader.kill()
+        grader.wait()
+    assert "ESCAPED" in outside, outside
+    assert "ESCAPED" not in inside
+    assert "finished" in inside, inside
+
+
+def test_a_file_system_of_its_own_cannot_be_mounted(run_as):
+    """An ordinary user becomes root of a new user namespace, and would have as much memory as the machine."""
+    body = """
+        if libc.unshare(0x10000000 | 0x00020000):
+            raise OSError(ctypes.get_errno(), 'unshare')
+        if libc.mount(b'none', b'/submission', b'tmpfs', 0, None):
+            raise OSError(ctypes.get_errno(), 'mount')
+        return 'ESCAPED'
+    """
+    said = run_as(ATTEMPT.format(body=textwrap.indent(textwrap.dedent(body), "    ")), inside=True)
+    assert "refused" in said
+    assert "finished" in said
+
+
+def test_the_sandbox_gives_what_an_honest_submission_needs(run_as):
+    code = """
+        import os, subprocess, sys, tempfile
+        open("own", "w").write("a file")
+        print(open("own").read(), os.path.exists(tempfile.gettempdir()), os.getcwd())
+        print(subprocess.run("ls -d /usr", shell=True, capture_output=True).stdout, os.getuid() != 0)
+    """
+    said = run_as(code, inside=True)
+    assert "a file True /submission" in said
+    assert "b'/usr\\n' True" in said
+
+
+def test_where_nothing_confines_grading_is_refused(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    confine.probe.cache_clear()
+    with pytest.raises(confine.CannotConfine, match=r"not installed.*apt install bubblewrap"):
+        confine.probe()
+    confine.probe.cache_clear()
+
+
+def test_what_fails_the_probe_is_refused(monkeypatch, tmp_path):
+    broken = tmp_path / "bwrap"
+    broken.write_text("#!/bin/sh\necho 'setting up uid map: Permission denied' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    confine.probe.cache_clear()
+    with pytest.raises(confine.CannotConfine, match="uid map: Permission denied"):
+        confine.probe()
+    confine.probe.cache_clear()

@@ -1,0 +1,219 @@
+"""The hidden tests: every known mistake is refused, every right style passes, whatever is drawn."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from mutant_registry import ALTERNATIVES, MUTANTS
+from torch import nn
+
+import vit_course
+from grader import hidden
+from vit_course import training
+
+for path in sorted(Path(__file__).parents[1].glob("mutants*.py")):
+    importlib.import_module(path.stem)
+
+pytestmark = pytest.mark.usefixtures("as_readers_run_it")
+
+REFERENCES = dict(
+    patchify=vit_course.patchify,
+    unpatchify=vit_course.unpatchify,
+    patch_embedding=vit_course.PatchEmbedding,
+    image_embedding=vit_course.ImageEmbedding,
+    scaled_dot_product_attention=vit_course.scaled_dot_product_attention,
+    multi_head_attention=vit_course.MultiHeadSelfAttention,
+    layer_norm=lambda x, weight, bias, eps: F.layer_norm(x, x.shape[-1:], weight, bias, eps),
+    mlp_block=vit_course.MLPBlock,
+    encoder_block=vit_course.EncoderBlock,
+    encoder=vit_course.Encoder,
+    vision_transformer=vit_course.VisionTransformer,
+    learning_rate_schedule=training.learning_rate_schedule,
+    train_step=training.train_step,
+    evaluate=training.evaluate,
+)
+
+
+def of_parts(entries):
+    return [entry for entry in entries if entry.check in REFERENCES]
+
+
+def label(entry):
+    return f"{entry.check}-{entry.code.__name__}"
+
+
+@pytest.mark.parametrize("part", REFERENCES)
+def test_the_reference_passes_again_and_again(part):
+    before = torch.random.get_rng_state()
+    for _ in range(5):
+        getattr(hidden, part)(REFERENCES[part])
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize("mutant", of_parts(MUTANTS), ids=label)
+def test_a_mistake_is_refused(mutant):
+    with pytest.raises(hidden.Wrong, match=mutant.code.__name__):
+        getattr(hidden, mutant.check)(mutant.code)
+
+
+@pytest.mark.parametrize("right", [entry for entry in of_parts(ALTERNATIVES) if entry.mapping is None], ids=label)
+def test_a_right_implementation_passes(right):
+    for _ in range(3):
+        getattr(hidden, right.check)(right.code)
+
+
+def test_every_part_has_mutants_and_alternatives():
+    assert {entry.check for entry in of_parts(MUTANTS)} == set(REFERENCES)
+    assert {entry.check for entry in of_parts(ALTERNATIVES)} == set(REFERENCES)
+
+
+def double(x, k):
+    return 2 * x + k
+
+
+def draw():
+    return hidden.normal(hidden.whole(2, 4), 3), hidden.whole(1, 5)
+
+
+def test_any_function_can_be_tested():
+    hidden.same_values(lambda x, k: x * 2 + k, double, draw, gradients=True)
+    hidden.same_values(lambda x, k=1: x * 2 + k, double, lambda: (draw()[:1], dict(k=3)))
+    hidden.same_values(
+        lambda n: [n, "a", True, None, (n + 0.5,)], lambda n: [n, "a", True, None, (n + 0.5,)], lambda: (3,)
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x, k: 2 * x, "differ"),
+        (lambda x, k: (2 * x + k).detach(), "has no gradient"),
+        (lambda x, k: 2 * x.detach() + k + 0 * x, "the gradient of argument 1"),
+        (lambda x, k: x.mul_(2) + k, "argument was changed"),
+        (lambda x, k: (2 * x + k).flatten(), "expected shape"),
+        (lambda x, k: None, "expected a tensor, got None"),
+        (lambda x, k: 2 * x + k + float("nan"), "got nan"),
+        (lambda x, k: 1 / 0, "stopped with ZeroDivisionError: division by zero in line"),
+        (lambda x: x, "stopped with TypeError"),
+        (nn.Linear, "stopped with TypeError"),
+        (3, "stopped with TypeError"),
+    ],
+)
+def test_a_wrong_function_is_told_why(function, message):
+    with pytest.raises(hidden.Wrong, match=message):
+        hidden.same_values(function, double, draw, gradients=True)
+
+
+def not_written(x, k):
+    raise NotImplementedError
+
+
+def test_a_stub_is_told_so():
+    with pytest.raises(hidden.Wrong, match=r"^not_written: not written yet$"):
+        hidden.same_values(not_written, double, draw)
+
+
+@pytest.mark.parametrize(
+    ("mine", "right"),
+    [
+        ([1, 2], [1, 2, 3]),
+        ((1, 2), 3),
+        ("a", "b"),
+        (True, 1),
+        (1, True),
+        (None, 0),
+        (1.5, 1),
+        (float("nan"), float("nan")),
+    ],
+)
+def test_values_of_other_kinds_are_told_apart(mine, right):
+    with pytest.raises(hidden.Wrong):
+        hidden.value(mine, right)
+    hidden.value("a", "a")
+
+
+@pytest.mark.parametrize(
+    ("mine", "tolerance", "passes"),
+    [
+        (36, 0, True),
+        (torch.tensor(36), 0, True),
+        (36.1, 0.2, True),
+        (36.1, 0, False),
+        ("36", 0, False),
+        (None, 9, False),
+    ],
+)
+def test_a_number(mine, tolerance, passes):
+    if passes:
+        hidden.number(mine, 36, tolerance)
+    else:
+        with pytest.raises(hidden.Wrong):
+            hidden.number(mine, 36, tolerance)
+
+
+class Scale(nn.Module):
+    def __init__(self, *, d):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(d))
+
+    def forward(self, x):
+        return self.weight * x
+
+    def twice(self, x):
+        return [x, 2 * self.weight * x]
+
+
+class ScaleWithBuffer(Scale):
+    def __init__(self, *, d):
+        super().__init__(d=d)
+        self.register_buffer("anything", torch.zeros(3))
+
+
+class OtherName(nn.Module):
+    def __init__(self, *, d):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(d))
+
+    def forward(self, x):
+        return self.scale * x
+
+
+class Shared(Scale):
+    shared = nn.Parameter(torch.ones(4))
+
+    def __init__(self, *, d):
+        super().__init__(d=d)
+        self.weight = self.shared
+
+
+def test_any_class_can_be_tested():
+    hidden.same_module(ScaleWithBuffer, Scale, lambda: (dict(d=4), hidden.normal(2, 4)))
+    hidden.same_module(Scale, Scale, lambda: (dict(d=4), hidden.normal(2, 4)), method="twice")
+    for wrong, message in [(OtherName, "no parameter weight; it has scale"), (Shared, "two instances share")]:
+        with pytest.raises(hidden.Wrong, match=message):
+            hidden.same_module(wrong, Scale, lambda: (dict(d=4), hidden.normal(2, 4)))
+
+
+def test_draws_are_new_at_every_run():
+    drawn = []
+    for _ in range(2):
+        hidden.same_values(double, double, lambda: drawn.append(draw()) or drawn[-1], times=1)
+    assert not torch.equal(drawn[0][0].flatten()[:6], drawn[1][0].flatten()[:6])
+
+
+def test_a_remote_value_cannot_be_compared_by_chance():
+    remote = hidden.Remote("x", lambda request: {"result": 3})
+    for compare in (lambda: remote == 3, lambda: remote != 3, lambda: bool(remote), lambda: remote < 3):
+        with pytest.raises(TypeError, match=r"hidden\.number"):
+            compare()
+    with pytest.raises(TypeError, match="not callable"):
+        remote(1)
+
+
+def test_a_reference_that_leans_on_the_student_is_a_fault():
+    remote = hidden.Remote("double", lambda request: {"result": double(*request["details"]["args"])})
+    for reference, drawn in [(remote, draw), (lambda x, k: remote(x, k), draw), (double, lambda: remote(1))]:
+        with pytest.raises(hidden.Fault):
+            hidden.same_values(double, reference, drawn)

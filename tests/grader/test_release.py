@@ -1,0 +1,133 @@
+"""The student editions: what the sources generate, without solutions and hidden tests, and a first stub that helps."""
+
+import copy
+
+import nbformat
+import pytest
+from course import handed_in
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+from nbgrader.preprocessors import ClearSolutions
+
+from grader.files import write_notebook
+from grader.release import CODE_STUB, TEXT_STUB, student_edition
+from grader.solutions import worked_solution
+from grader.source import (
+    ASSIGNMENTS,
+    SourceError,
+    inside,
+    is_answer,
+    is_test,
+    is_theirs,
+    load,
+    load_all,
+    nbgrader_of,
+)
+
+SOURCES = load_all(ASSIGNMENTS / "source")
+every_assignment = pytest.mark.parametrize("name", SOURCES)
+
+
+def test_there_is_one_for_each_lesson():
+    assert list(SOURCES) == [f"assignment_0{number}" for number in range(1, 7)]
+    assert sorted(path.name for path in (ASSIGNMENTS / "release").iterdir()) == list(SOURCES)
+
+
+@every_assignment
+def test_the_stored_edition_is_what_the_source_generates(name, tmp_path):
+    generated = write_notebook(student_edition(SOURCES[name]), tmp_path, name)
+    stored = ASSIGNMENTS / "release" / name / f"{name}.ipynb"
+    assert stored.read_bytes() == generated.read_bytes(), "make release"
+
+
+@every_assignment
+def test_no_solution_and_no_hidden_test_is_handed_out(name):
+    source = SOURCES[name]
+    edition = student_edition(source)
+    text = nbformat.writes(edition)
+    for secret in ("SOLUTION", "HIDDEN TESTS", "grader", "output_of", "execution"):
+        assert secret not in text.replace('"execution_count": null', "").replace('"solution"', "")
+    for cell, written in zip(edition.cells, source.notebook.cells, strict=True):
+        assert cell.id == written.id
+        if cell.cell_type == "code":
+            assert (cell.outputs, cell.execution_count) == ([], None)
+        for region in ("SOLUTION", "HIDDEN TESTS"):
+            lines = [line for line in inside(written.source, region).splitlines() if len(line.strip()) > 12]
+            assert [line for line in lines if line in cell.source and line not in outside_of(written, region)] == []
+        if is_answer(written):
+            assert cell.source == TEXT_STUB
+        elif is_theirs(written):
+            assert "raise NotImplementedError" in cell.source
+            assert CODE_STUB.splitlines()[0] in cell.source
+        else:
+            assert cell.source in written.source
+
+
+def outside_of(cell, region):
+    """Return the lines of a cell that stand outside a region."""
+    return [line for line in cell.source.splitlines() if line not in inside(cell.source, region).splitlines()]
+
+
+@every_assignment
+def test_points_and_tasks(name):
+    source = SOURCES[name]
+    graded = [cell for cell in source.notebook.cells if nbgrader_of(cell).get("grade")]
+    assert sum(nbgrader_of(cell)["points"] for cell in graded) == 20
+    assert sum(map(is_answer, graded)) == 1
+    assert 3 <= sum(label.startswith("Task") for label in set(source.labels.values())) <= 5
+    assert all(cell.id == nbgrader_of(cell)["grade_id"] for cell in source.notebook.cells if nbgrader_of(cell))
+
+
+@every_assignment
+def test_an_edition_stops_at_its_first_stub_with_a_message_that_helps(name):
+    edition = student_edition(SOURCES[name])
+    where = {"metadata": {"path": str(ASSIGNMENTS / "release" / name)}}
+    with pytest.raises(CellExecutionError) as error:
+        NotebookClient(edition, timeout=120, resources=where).execute()
+    code = [cell for cell in edition.cells if cell.cell_type == "code"]
+    stopped = next(cell for cell in code for output in cell.outputs if output.output_type == "error")
+    first = next(cell for cell in code if is_test(cell) or "raise NotImplementedError" in cell.source)
+    assert SOURCES[name].labels[stopped.id] == SOURCES[name].labels[first.id]
+    assert "not written yet" in str(error.value)
+
+
+@every_assignment
+def test_a_worked_solution_is_for_reading(name):
+    solution = worked_solution(SOURCES[name])
+    text = nbformat.writes(solution)
+    for mark in ("BEGIN SOLUTION", "HIDDEN TESTS", "grader", "nbgrader"):
+        assert mark not in text
+    source = SOURCES[name].notebook
+    assert [cell.get("outputs") for cell in solution.cells] == [cell.get("outputs") for cell in source.cells]
+    assert not any("raise NotImplementedError" in cell.source for cell in solution.cells if cell.cell_type == "code")
+
+
+# That the tests above can fail
+
+
+def test_nbgraders_steps_are_what_is_used(source, monkeypatch):
+    before = student_edition(source)
+    monkeypatch.setattr(ClearSolutions, "preprocess_cell", lambda self, cell, resources, index: (cell, resources))
+    assert "return 2 * x" in nbformat.writes(student_edition(source))
+    assert "return 2 * x" not in nbformat.writes(before)
+
+
+def test_an_edition_is_the_same_every_time(source):
+    assert nbformat.writes(student_edition(source)) == nbformat.writes(student_edition(source))
+    assert [cell.id for cell in handed_in(source).cells] == [cell.id for cell in source.notebook.cells]
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        (lambda cell: cell.update(source=cell.source.split("###")[0]), "no hidden tests in double-test"),
+        (lambda cell: cell.metadata["nbgrader"].update(grade_id="square-test"), "several cells have the grade_id"),
+    ],
+)
+def test_a_source_that_cannot_be_graded_is_refused(source, tmp_path, change, cause):
+    notebook = copy.deepcopy(source.notebook)
+    change(next(cell for cell in notebook.cells if cell.id == "double-test"))
+    path = tmp_path / "assignment_01.ipynb"
+    path.write_text(nbformat.writes(notebook), encoding="utf-8")
+    with pytest.raises(SourceError, match=cause):
+        load(path)

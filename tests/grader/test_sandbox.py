@@ -1,0 +1,539 @@
+"""The sandbox: honest work is marked, hostile work costs its own points only, and nothing of it is left behind."""
+
+import json
+import os
+import resource
+import socket
+import tempfile
+import textwrap
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from grader import confine, frames, package, sandbox
+from grader.sandbox import HiddenTest, Limits
+
+pytestmark = pytest.mark.usefixtures("as_readers_run_it")
+
+DATA = Path(__file__).parents[2] / "resources" / "test_images.npy"
+LIMITS = Limits(cell_seconds=4, call_seconds=4, total_seconds=60, memory_bytes=2**30)
+SETUP = """
+    import torch
+    from einops import rearrange
+    from vit_course import checks, plots
+    from vit_course.data import load_test_images
+"""
+PATCHIFY = """
+    def patchify(images, patch_size):
+        return rearrange(images, "b c (gh p1) (gw p2) -> b (gh gw) (c p1 p2)", p1=patch_size, p2=patch_size)
+"""
+WRONG_PATCHIFY = """
+    def patchify(images, patch_size):
+        return images.reshape(len(images), -1, images.shape[1] * patch_size ** 2)
+"""
+UNPATCHIFY = """
+    def unpatchify(patches, *, patch_size, image_size, channels=3):
+        h, w = (image_size, image_size) if isinstance(image_size, int) else image_size
+        pattern = "b (gh gw) (c p1 p2) -> b c (gh p1) (gw p2)"
+        return rearrange(patches, pattern, gh=h // patch_size, p1=patch_size, p2=patch_size)
+"""
+TESTS = [
+    HiddenTest("patchify", "from grader import hidden\nhidden.patchify(patchify)"),
+    HiddenTest("unpatchify", "from grader import hidden\nhidden.unpatchify(unpatchify)"),
+]
+
+
+def graded(*cells, tests=TESTS, limits=LIMITS, **options):
+    sources = [textwrap.dedent(cell) for cell in (SETUP, *cells)]
+    modules = options.pop("modules", ["vit_course.data.load_test_images", "vit_course.plots", "vit_course.checks"])
+    return sandbox.grade(list(enumerate(sources)), tests, modules, limits, data=DATA, **options)
+
+
+def marks(result):
+    return [result.answers[test.grade_id].passed for test in TESTS]
+
+
+def shown(result, index):
+    return "".join(
+        output.get("text") or output.get("evalue") or output["data"]["text/plain"] for output in result.outputs[index]
+    )
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(monkeypatch, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("submissions")
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    yield
+    assert psutil.Process().children() == []
+    assert os.listdir(folder) == []
+
+
+# --- honest work -----------------------------------------------------------------------------------------------------
+
+
+def test_an_honest_submission_is_right_and_quick():
+    plot = """
+        import matplotlib.pyplot as plt
+        images = load_test_images()
+        plt.imshow(images[0].permute(1, 2, 0))
+        plt.show()
+        print("printed")
+        images.shape
+    """
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    result = graded(PATCHIFY, "checks.patchify(patchify)", UNPATCHIFY, plot, "%timeit -n 1 -r 1 1")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert marks(result) == [True, True]
+    assert result.notes == []
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 6  # whatever else runs here
+    assert shown(result, 2) == "'not run while grading'"
+    kinds = [output["output_type"] for output in result.outputs[4]]
+    assert kinds == ["display_data", "stream", "execute_result"]
+    assert result.outputs[4][0]["data"]["image/png"].startswith("iVBOR")
+    assert shown(result, 4).endswith("printed\ntorch.Size([6, 3, 96, 96])")
+    assert "loop" in shown(result, 5)
+
+
+def test_an_error_does_not_stop_later_cells():
+    result = graded("1 / 0", PATCHIFY, "def broken(:", UNPATCHIFY, "raise SystemExit", "exit()", "await nothing")
+    assert marks(result) == [True, True]
+    assert "division by zero" in shown(result, 1)
+    assert result.outputs[3][0]["ename"] == "SyntaxError"
+    assert result.notes == []
+
+
+def test_a_missing_name_and_a_wrong_function_are_told_why():
+    result = graded(WRONG_PATCHIFY)
+    assert marks(result) == [False, False]
+    assert "differ" in result.answers["patchify"].message
+    message = "`unpatchify` is not defined: an earlier cell failed or it is missing"
+    assert message in result.answers["unpatchify"].message
+
+
+def test_variables_and_modules_are_tested_too():
+    code = "hidden.number(count, 36)\nhidden.same_values(twice, lambda x: 2 * x, lambda: (hidden.normal(3),))"
+    test = HiddenTest("count", f"from grader import hidden\n{code}")
+    assert graded("count = 36\ntwice = lambda x: 2 * x", tests=[test]).answers["count"].passed
+    assert not graded("count = 35\ntwice = lambda x: 2 * x", tests=[test]).answers["count"].passed
+    block = HiddenTest("mlp", "from grader import hidden\nhidden.encoder_block(EncoderBlock)")
+    right = Path(package.SOURCE / "encoder.py").read_text()
+    result = graded(right, tests=[block], modules=["vit_course.attention"])
+    assert result.answers["mlp"].passed, result.answers
+    result = graded(right.replace("eps=1e-6", "eps=1e-5"), tests=[block], modules=["vit_course.attention"])
+    assert not result.answers["mlp"].passed
+
+
+@pytest.mark.parametrize(
+    "answer", ["patchify = 3", "class patchify: pass", "patchify = None", "patchify = torch.nn.Linear"]
+)
+def test_what_is_no_function_is_wrong(answer):
+    assert marks(graded(answer, UNPATCHIFY)) == [False, True]
+
+
+def test_a_lambda_is_a_function():
+    body = PATCHIFY.split("return")[1]
+    assert marks(graded(f"patchify = lambda images, patch_size: {body}", UNPATCHIFY)) == [True, True]
+
+
+# --- the package -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "borrowed",
+    [
+        "from vit_course import patchify, unpatchify",
+        "from vit_course.embedding import patchify, unpatchify",
+        "import vit_course\npatchify, unpatchify = vit_course.patchify, vit_course.unpatchify",
+        "from grader.hidden import vit_course\nfrom vit_course import patchify, unpatchify",
+    ],
+)
+def test_the_course_does_not_lend_what_is_to_be_written(borrowed):
+    result = graded(borrowed)
+    assert marks(result) == [False, False]
+    assert result.outputs[1][0]["ename"] in ("ModuleNotFoundError", "ImportError", "AttributeError")
+
+
+def test_the_course_cannot_be_read_from_the_disk():
+    steal = f"""
+        import sys
+        sys.path.insert(0, {str(package.SOURCE.parent)!r})
+        for name in [name for name in sys.modules if name.startswith("vit_course")]:
+            del sys.modules[name]
+        from vit_course.embedding import patchify, unpatchify
+    """
+    result = graded(steal)
+    assert marks(result) == [False, False]
+
+
+def test_only_what_is_asked_for_is_copied(tmp_path):
+    package.build(tmp_path, ["vit_course.encoder.Encoder", "checks", "grader.hidden", "patchify"], DATA)
+    written = {path.stem for path in (tmp_path / "vit_course").glob("*.py")}
+    assert written == {"__init__", "encoder", "attention", "arguments", "embedding"}
+    exported = (tmp_path / "vit_course" / "__init__.py").read_text()
+    assert "patchify" in exported
+    assert "VisionTransformer" not in exported
+    assert (tmp_path / "resources" / "test_images.npy").exists()
+    with pytest.raises(ValueError, match=r"vit_course\.nothing"):
+        package.build(tmp_path / "again", ["vit_course.nothing"], None)
+
+
+# --- tampering -------------------------------------------------------------------------------------------------------
+
+TAMPERING = {
+    "torch.equal": "torch.equal = lambda *a, **k: True",
+    "torch.allclose": "torch.allclose = torch.isclose = lambda *a, **k: True",
+    "assert_close": "torch.testing.assert_close = lambda *a, **k: None",
+    "Tensor.__eq__": "torch.Tensor.__eq__ = torch.Tensor.eq = lambda self, other: torch.ones(1, dtype=bool)",
+    "builtins": """
+        import builtins
+        builtins.isinstance = builtins.all = builtins.any = lambda *a, **k: True
+        builtins.abs = builtins.max = builtins.len = lambda *a, **k: 0
+        builtins.AssertionError = ZeroDivisionError
+    """,
+    "vit_course": """
+        import vit_course
+        vit_course.patchify = vit_course.embedding = patchify
+        from grader import answers, frames, worker
+        answers.perform = answers.call = lambda *a, **k: {"result": True, "error": None}
+    """,
+    "sys.modules": """
+        import sys, types
+        for name in ("vit_course", "grader.hidden", "vit_course.checks", "json"):
+            sys.modules[name] = types.ModuleType(name)
+    """,
+    "json": "import json\njson.loads = json.dumps = lambda *a, **k: '{}'",
+    "os": "import os, time\nos.listdir = os.open = os.getuid = os._exit = time.sleep = lambda *a, **k: 0",
+    "random numbers": "torch.manual_seed(0)\ntorch.randn = torch.rand = torch.zeros",
+}
+
+
+@pytest.mark.parametrize("patch", TAMPERING.values(), ids=TAMPERING)
+def test_tampering_changes_no_verdict(patch):
+    result = graded(WRONG_PATCHIFY, UNPATCHIFY, patch)
+    assert marks(result)[0] is False
+    assert result.notes == []
+    if "answers.perform" not in patch:  # who replaces what answers for them gets no answer right
+        assert marks(result) == [False, True], result.answers
+
+
+def test_an_equal_to_everything_is_equal_to_nothing():
+    liar = """
+        class Liar(torch.Tensor):
+            __eq__ = __ne__ = __le__ = __ge__ = lambda self, other: True
+            shape = property(lambda self: torch.Size([]))
+        def patchify(images, patch_size):
+            return torch.zeros(2).as_subclass(Liar)
+        count = Liar()
+    """
+    test = HiddenTest("count", "from grader import hidden\nhidden.number(count, 36)")
+    result = graded(liar, UNPATCHIFY, tests=[*TESTS, test])
+    assert [answer.passed for answer in result.answers.values()] == [False, True, False]
+
+
+PROTOCOL = """
+    import os, socket, stat
+    {}
+    for descriptor in range(3, 64):
+        try:
+            if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                os.write(descriptor, garbage)
+        except OSError:
+            pass
+"""
+
+
+GARBAGE = [
+    "garbage = b'garbage' * 1000",
+    "garbage = (2**31).to_bytes(4, 'big')",
+    "garbage = (9).to_bytes(4, 'big') + b'[' * 9",
+    "garbage = (4).to_bytes(4, 'big') + bytes([255] * 4)",
+    "from grader.frames import dumps, pack\n"
+    "    text = dumps([{'dict': [['id', 2], ['outputs', []]]}, []]).encode()\n"
+    "    garbage = pack('!I', len(text)) + text",
+]
+
+
+def test_garbage_on_the_connection_costs_its_own_cell():
+    cells = [PROTOCOL.format(garbage) for garbage in GARBAGE]
+    result = graded(PATCHIFY, *cells, UNPATCHIFY, limits=Limits(cell_seconds=4, restarts=len(cells)))
+    assert marks(result) == [True, True]
+    assert len(result.notes) == len(cells)
+    assert all("sent what" in note for note in result.notes)
+
+
+def test_a_forged_answer_is_no_right_one():
+    forge = """
+        import os, stat
+        from grader import frames
+        def patchify(images, patch_size):
+            answer = {"dict": [["result", True], ["arguments", []]]}
+            text = frames.dumps([{"dict": [["id", n], ["answer", answer]]}, []])
+            for descriptor in range(3, 64):
+                try:
+                    if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                        os.write(descriptor, frames.pack("!I", len(text)) + text.encode())
+                except OSError:
+                    pass
+            return images
+        n = 5
+    """
+    result = graded(UNPATCHIFY, forge)
+    assert marks(result) == [False, True]
+
+
+# --- what stops a process --------------------------------------------------------------------------------------------
+
+STOPPERS = {
+    "endless": ("while True: pass", "stopped after 4 s"),
+    "endless, catching": (
+        "while True:\n    try:\n        while True: pass\n    except BaseException:\n        pass",
+        "stopped after 4 s",
+    ),
+    "deadlock": ("import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()", "stopped after 4 s"),
+    "os._exit": ("import os\nos._exit(0)", "ended itself with status 0"),
+    "signal": ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", "crashed with signal 11"),
+    "fork bomb": ("import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass", ""),
+    "memory by many": (
+        "import os, time\nfor _ in range(12):\n    if not os.fork():\n        x = b'x' * 2**28\n        break\n"
+        "time.sleep(60)",
+        "out of memory",
+    ),
+    "closed connection": ("import os\nos.closerange(3, 64)", ""),
+}
+
+
+@pytest.mark.parametrize(("cell", "note"), STOPPERS.values(), ids=STOPPERS)
+def test_a_cell_that_stops_the_process_costs_its_own_points(cell, note):
+    result = graded(PATCHIFY, cell, UNPATCHIFY)
+    assert marks(result) == [True, True]
+    assert len(result.notes) == 1
+    assert result.notes[0].startswith("cell 2: ")
+    assert note in result.notes[0]
+    assert "not finished" in shown(result, 2)
+
+
+HARMLESS = {
+    "fill the disk": "for k in range(9):\n    with open(f'{k}', 'wb') as file:\n        file.write(bytes(2**24))",
+    "allocate": "x = torch.empty(2**29)",
+    "allocate bytes": "x = bytearray(2**31)",
+    "recursion": "def f(): return f()\nf()",
+    "write elsewhere": "open('/tmp/vit_course_was_here', 'w')",
+    "read root's files": f"open({str(Path.home() / '.bashrc')!r})",
+    "list the course": f"open({str(package.SOURCE / 'embedding.py')!r})",
+    "network": "import socket\nsocket.create_connection(('192.0.2.1', 80), timeout=1)",
+    "signal a stranger": f"import os\nos.kill({os.getpid()}, 0)",
+}
+
+
+def test_what_is_not_allowed_is_an_error_of_the_cell():
+    result = graded(PATCHIFY, UNPATCHIFY, *HARMLESS.values())
+    assert marks(result) == [True, True]
+    assert result.notes == []
+    errors = {name: result.outputs[3 + k][-1].get("ename") for k, name in enumerate(HARMLESS)}
+    assert errors.pop("allocate") == "RuntimeError"
+    assert errors.pop("allocate bytes") == "MemoryError"
+    assert errors.pop("recursion") == "RecursionError"
+    assert errors.pop("network") in ("OSError", "PermissionError", "TimeoutError")
+    assert set(errors.values()) <= {"PermissionError", "FileNotFoundError", "ProcessLookupError", "OSError"}, errors
+
+
+def test_what_stays_running_is_killed():
+    background = """
+        import os, time
+        if not os.fork():
+            os.setsid()
+            if os.fork():
+                os._exit(0)
+            time.sleep(600)
+        import subprocess
+        subprocess.Popen(["/bin/sleep", "600"], start_new_session=True)
+    """
+    assert marks(graded(PATCHIFY, background, UNPATCHIFY)) == [True, True]  # the fixture looks for what is left
+
+
+def test_what_a_cell_leaves_running_costs_no_later_cell():
+    late = """
+        import os, time
+        for _ in range(5):
+            if not os.fork():
+                time.sleep(1)
+                x = b"x" * 2**28
+                time.sleep(60)
+    """
+    result = graded(PATCHIFY, late, "import time\ntime.sleep(3)", UNPATCHIFY)
+    assert marks(result) == [True, True]
+    assert result.notes == []
+
+
+def test_a_copy_of_the_process_does_not_answer():
+    forks = "import os\nos.fork()"
+    result = graded(PATCHIFY, forks, UNPATCHIFY, forks)
+    assert marks(result) == [True, True]
+    assert result.notes == []
+
+
+def test_a_flood_is_cut_and_wild_outputs_are_tamed():
+    wild = r"""
+        import sys
+        from IPython.display import HTML, display
+        print("\x1b[31mred\x00 \ud800")
+        display({"text/html": "<script>", "image/png": "bm8gcGljdHVyZQ==", "text/plain": "\ud800"}, raw=True)
+        display(HTML("<script>alert(1)</script>"))
+        raise ValueError("\ud800\x07")
+    """
+    result = graded(
+        "for _ in range(10**5):\n    print('x' * 100)",
+        wild,
+        "import os\nos.write(1, b'x' * 10**8)",
+        PATCHIFY,
+        UNPATCHIFY,
+    )
+    assert marks(result) == [True, True]
+    assert len(str(result.outputs)) < 10**7
+    assert "more output is left out" in shown(result, 1)
+    assert "<script>" not in str(result.outputs[2])
+    json.dumps(result.outputs, ensure_ascii=False).encode()
+    assert "\\x" not in repr(shown(result, 2))
+    assert all(set(output.get("data", {})) <= {"text/plain"} for output in result.outputs[2])
+
+
+def test_it_may_delete_its_own_files_and_bury_itself_in_folders():
+    mess = """
+        import os, shutil
+        for name in os.listdir("."):
+            shutil.rmtree(name, ignore_errors=True)
+        os.mkdir("closed")
+        for _ in range(3000):
+            os.mkdir("d")
+            os.chdir("d")
+        os.chmod(os.environ["HOME"] + "/closed", 0)
+    """
+    assert marks(graded(PATCHIFY, mess, UNPATCHIFY)) == [True, True]
+
+
+def test_a_function_that_hangs_costs_one_test():
+    hang = "def patchify(images, patch_size):\n    while True: pass"
+    result = graded(UNPATCHIFY, hang)
+    assert marks(result) == [False, True]
+    assert "endless loop?" in result.answers["patchify"].message
+    assert len(result.notes) == 1
+
+
+def test_a_function_that_ends_the_process_costs_one_test():
+    result = graded(UNPATCHIFY, "import os\ndef patchify(images, patch_size):\n    os._exit(3)")
+    assert marks(result) == [False, True]
+    assert "status 3" in result.answers["patchify"].message
+
+
+def test_too_many_stops_leave_what_came_before():
+    loops = ["import os\nos._exit(0)"] * 5
+    result = graded(PATCHIFY, *loops, UNPATCHIFY)
+    assert marks(result) == [True, False]
+    assert "too many were stopped" in result.notes[-1]
+
+
+@pytest.mark.parametrize("cell_seconds", [2, 60])
+def test_the_whole_has_an_end(cell_seconds):
+    started = time.monotonic()
+    limits = Limits(cell_seconds=cell_seconds, total_seconds=7, restarts=9)
+    result = graded(PATCHIFY, *["while True: pass"] * 5, limits=limits)
+    assert time.monotonic() - started < 12
+    assert marks(result) == [False, False]
+    assert result.notes[-1] == "the submission was stopped after 7 s in all"
+
+
+def test_the_environment_holds_nothing_of_the_graders(monkeypatch):
+    monkeypatch.setenv("A_SECRET", "of the teacher")
+    environment = "import os, sys\nprint(dict(os.environ), os.getcwd())\nprint(sys.path, sys.meta_path)"
+    result = graded(
+        environment, "print(open(f'/proc/{os.getppid()}/environ').read())", "(*os.getresuid(), os.getgroups())"
+    )
+    assert "A_SECRET" not in str(result.outputs)
+    assert "HOME" in shown(result, 1)
+    assert "ditable" not in shown(result, 1)  # the finder of an editable install, which would serve the whole course
+    assert not shown(result, 3).startswith("(0,")
+
+
+def test_a_hidden_test_at_fault_is_the_teachers_matter():
+    for code in ("hidden.same_values(f, rearrange, lambda: (3,))", "hidden.same_values(f, abs, lambda: 1 / 0)"):
+        test = HiddenTest("faulty", f"from grader import hidden\n{code}")
+        with pytest.raises(sandbox.SandboxError, match="hidden test faulty is at fault"):
+            graded("f = rearrange = abs", tests=[test])
+
+
+def test_no_process_is_an_error_of_the_machine(monkeypatch):
+    monkeypatch.setattr(confine, "library_folders", list)
+    with pytest.raises(sandbox.SandboxError, match="cannot be started"):
+        graded()
+
+
+# --- frames ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        {"a": [1, 2.5, "x", True, None, (1, 2)], "b": {}},
+        [torch.zeros(2, 0, 3), torch.arange(6).reshape(2, 3), torch.tensor(True), torch.randn(3).half()],
+        torch.randn(4, 5).T[:, ::2],
+    ],
+)
+def test_values_travel(value):
+    here, there = socket.socketpair()
+    with here, there:
+        frames.send(here, value)
+        came = frames.receive(there, time.monotonic() + 1)
+    assert str(came) == str(value)
+
+
+def test_what_does_not_travel_is_named():
+    here, there = socket.socketpair()
+    with here, there:
+        frames.send(here, [print, 2**70, torch.zeros(1).bfloat16(), torch.zeros(1).expand(2**30), {1: 2}])
+        came = frames.receive(there, time.monotonic() + 1)
+    assert repr(came) == (
+        "[a builtin_function_or_method, 1.1805916207174113e+21, a tensor of torch.bfloat16, torch.strided, on cpu, "
+        "a tensor of shape (1073741824,), too large to be handed over, a dict]"
+    )
+
+
+def frame(text):
+    return len(text).to_bytes(4, "big") + text
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        (2**30).to_bytes(4, "big"),
+        frame(b"nonsense"),
+        frame(b"[1]"),
+        frame(b"[1, 2]"),
+        frame(b"[" * 10**6),
+        frame(b'[{"tensor": 0}, []]'),
+        frame(b'[{"tensor": -1}, [["float32", [0]]]]'),
+        frame(b'[1, [["float32", [1000000000000]]]]'),
+        frame(b'[1, [["float32", [0, 100000000, 100000000, 100000000]]]]'),
+        frame(b'[1, [["float32", [-1]]]]'),
+        frame(b'[1, [["float32", [true]]]]'),
+        frame(b'[1, [["object", [1]]]]'),
+        frame(b'[1, [["float64", [4000, 4000]]]]'),
+        frame(b'[{"a": 1}, []]'),
+        frame(b'[{"tuple": 1, "b": 2}, []]'),
+        frame(b'[{"dict": [[1, 2]]}, []]'),
+        frame(b"[" + b"9" * 5000 + b", []]"),
+        frame(b"[" + b"9" * 30 + b", []]"),
+        frame(b"\xff\xfe"),
+    ],
+)
+def test_a_malformed_frame_is_refused(data):
+    here, there = socket.socketpair()
+    with here, there, ThreadPoolExecutor(1) as sender:
+        sender.submit(here.sendall, data)
+        with pytest.raises(frames.Malformed):
+            frames.receive(there, time.monotonic() + 5)
+        there.close()
