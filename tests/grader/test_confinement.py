@@ -20,8 +20,9 @@ RUN = """
 import sys
 sys.path.insert(0, {folder!r})
 import confine
-run = confine.run_confined([confine.interpreter(), "-I", "-S", "-c", sys.stdin.read()], [], confine.Limits(2**22))
-print(run.stdout, run.stderr, run.returncode)
+held, LIMITS = confine.choose(), confine.Limits(disk_bytes=2**22)
+run = confine.run_confined([*held.python, "-c", sys.stdin.read()], held, {folder!r} + '/package', LIMITS)
+print(held.kind, run.stdout, run.stderr, run.returncode)
 """
 
 
@@ -40,6 +41,7 @@ def open_folder():
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         folder = Path(name)
         folder.chmod(0o755)
+        (folder / "package").mkdir(mode=0o755)  # what a submission is given to read
         for source in (confine.__file__, pyseccomp.__file__):
             shutil.copy(source, folder)
         yield folder
@@ -253,20 +255,54 @@ def test_the_sandbox_gives_what_an_honest_submission_needs(run_as):
     assert "b'/usr\\n' True" in said
 
 
-def test_where_nothing_confines_grading_is_refused(monkeypatch):
-    monkeypatch.setenv("PATH", "/nowhere")
-    confine.probe.cache_clear()
-    with pytest.raises(confine.CannotConfine, match=r"not installed.*apt install bubblewrap"):
-        confine.probe()
-    confine.probe.cache_clear()
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """Return a function that gives this machine other programs: shell scripts by name, and nothing else."""
+
+    def set_up(**programs):
+        for name, script in programs.items():
+            (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+            (tmp_path / name).chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        confine.choose.cache_clear()
+
+    yield set_up
+    confine.choose.cache_clear()
 
 
-def test_what_fails_the_probe_is_refused(monkeypatch, tmp_path):
-    broken = tmp_path / "bwrap"
-    broken.write_text("#!/bin/sh\necho 'setting up uid map: Permission denied' >&2\nexit 1\n")
-    broken.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    confine.probe.cache_clear()
-    with pytest.raises(confine.CannotConfine, match="uid map: Permission denied"):
-        confine.probe()
-    confine.probe.cache_clear()
+@pytest.mark.parametrize(
+    ("programs", "cause"),
+    [
+        ({}, "bubblewrap is not installed; podman is not installed"),
+        ({"bwrap": "echo 'setting up uid map: Permission denied' >&2; exit 1"}, "uid map: Permission denied"),
+        ({"bwrap": "exit 3"}, "bubblewrap fails .it ended with 3"),
+        ({"docker": "echo 'Cannot connect to the Docker daemon' >&2; exit 1"}, "docker fails .Cannot connect"),
+        ({"podman": "echo 'no such image' >&2; exit 125"}, "podman build -t vit-course-grader"),
+    ],
+)
+def test_where_nothing_works_grading_is_refused_with_what_to_install(machine, programs, cause):
+    machine(**programs)
+    with pytest.raises(confine.CannotConfine, match=cause):
+        confine.choose()
+
+
+def test_a_program_that_confines_nothing_is_not_taken(machine):
+    """A bwrap that only runs the command, in this folder, which is not empty."""
+    machine(bwrap=f"cd {Path(__file__).parent}; echo; exit 0")
+    with pytest.raises(confine.CannotConfine):
+        confine.choose()
+
+
+def test_a_container_takes_the_place_of_bubblewrap(machine):
+    machine(podman=f'for word; do last=$word; done; echo alone; exec /bin/echo "$@" > {Path("/dev/null")}')
+    assert confine.choose().kind == "podman"
+    words = confine.choose().command(["python3", "x"], "/folder", confine.Limits(), 9)
+    wanted = "--network=none --read-only --cap-drop=ALL --security-opt=no-new-privileges --pids-limit=64"
+    assert set(wanted.split()) <= set(words)
+    assert "--volume=/folder:/folder:ro" in words
+    assert words[-3:] == ["vit-course-grader", "python3", "x"]
+
+
+def test_without_confinement_it_is_said(machine):
+    machine()
+    assert "NOTHING confines" in str(confine.choose(unconfined=True))

@@ -1,25 +1,23 @@
 """The sandbox: honest work is marked, hostile work costs its own points only, and nothing of it is left behind."""
 
+import ast
 import json
 import os
-import resource
-import socket
-import tempfile
+import subprocess
+import sys
 import textwrap
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import psutil
 import pytest
-import torch
 
-from grader import confine, frames, package, sandbox
-from grader.sandbox import HiddenTest, Limits
+from grader import confine, package, sandbox
+from grader.confine import Confinement, Limits
+from grader.sandbox import HiddenTest
 
-pytestmark = pytest.mark.usefixtures("as_readers_run_it")
+pytestmark = pytest.mark.usefixtures("as_readers_run_it", "nothing_is_left")
 
 DATA = Path(__file__).parents[2] / "resources" / "test_images.npy"
+CONFINEMENT = confine.choose()
 LIMITS = Limits(cell_seconds=4, call_seconds=4, total_seconds=60, memory_bytes=2**30)
 SETUP = """
     import torch
@@ -50,7 +48,7 @@ TESTS = [
 def graded(*cells, tests=TESTS, limits=LIMITS, **options):
     sources = [textwrap.dedent(cell) for cell in (SETUP, *cells)]
     modules = options.pop("modules", ["vit_course.data.load_test_images", "vit_course.plots", "vit_course.checks"])
-    return sandbox.grade(list(enumerate(sources)), tests, modules, limits, data=DATA, **options)
+    return sandbox.grade(list(enumerate(sources)), tests, modules, limits, CONFINEMENT, data=DATA)
 
 
 def marks(result):
@@ -63,19 +61,20 @@ def shown(result, index):
     )
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_left(monkeypatch, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("submissions")
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+@pytest.fixture
+def nothing_is_left():
+    """Look for what a submission has left, where the next one would find it."""
     yield
-    assert psutil.Process().children() == []
-    assert os.listdir(folder) == []
+    left = graded("import os\n[*os.listdir('.'), *os.listdir('/proc')]", tests=[])
+    found = ast.literal_eval(shown(left, 1))
+    assert sum(name.isdigit() for name in found) == 5  # bubblewrap, the one that forks, and this submission's three
+    assert not {"there", "closed", "d"} & set(found)
 
 
 # --- honest work -----------------------------------------------------------------------------------------------------
 
 
-def test_an_honest_submission_is_right_and_quick():
+def test_an_honest_submission_is_right():
     plot = """
         import matplotlib.pyplot as plt
         images = load_test_images()
@@ -84,18 +83,24 @@ def test_an_honest_submission_is_right_and_quick():
         print("printed")
         images.shape
     """
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    result = graded(PATCHIFY, "checks.patchify(patchify)", UNPATCHIFY, plot, "%timeit -n 1 -r 1 1")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    convenience = """
+        name = input("Your name? ")
+        %matplotlib widget
+        %pip install torch
+        !echo from the shell
+        from vit_course import patchify as ready, VisionTransformer
+        from vit_course.embedding import unpatchify as given
+        %timeit -n 1 -r 1 1
+    """
+    result = graded(PATCHIFY, "checks.patchify(patchify)", plot, textwrap.dedent(convenience) + textwrap.dedent(UNPATCHIFY))
     assert marks(result) == [True, True]
     assert result.notes == []
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 6  # whatever else runs here
     assert shown(result, 2) == "'not run while grading'"
-    kinds = [output["output_type"] for output in result.outputs[4]]
-    assert kinds == ["display_data", "stream", "execute_result"]
-    assert result.outputs[4][0]["data"]["image/png"].startswith("iVBOR")
-    assert shown(result, 4).endswith("printed\ntorch.Size([6, 3, 96, 96])")
-    assert "loop" in shown(result, 5)
+    assert [output["output_type"] for output in result.outputs[3]] == ["stream", "display_data", "display_data"]
+    assert result.outputs[3][1]["data"]["image/png"].startswith("iVBOR")
+    assert shown(result, 3).endswith("torch.Size([6, 3, 96, 96])")
+    assert "from the shell" in shown(result, 4)
+    assert "loop" in shown(result, 4)
 
 
 def test_an_error_does_not_stop_later_cells():
@@ -121,63 +126,46 @@ def test_variables_and_modules_are_tested_too():
     assert not graded("count = 35\ntwice = lambda x: 2 * x", tests=[test]).answers["count"].passed
     block = HiddenTest("mlp", "from grader import hidden\nhidden.encoder_block(EncoderBlock)")
     right = Path(package.SOURCE / "encoder.py").read_text()
-    result = graded(right, tests=[block], modules=["vit_course.attention"])
-    assert result.answers["mlp"].passed, result.answers
-    result = graded(right.replace("eps=1e-6", "eps=1e-5"), tests=[block], modules=["vit_course.attention"])
-    assert not result.answers["mlp"].passed
+    for source, passed in [(right, True), (right.replace("eps=1e-6", "eps=1e-5"), False)]:
+        result = graded(source, tests=[block], modules=["vit_course.attention"])
+        assert result.answers["mlp"].passed is passed, result.answers
 
 
-@pytest.mark.parametrize(
-    "answer", ["patchify = 3", "class patchify: pass", "patchify = None", "patchify = torch.nn.Linear"]
-)
+@pytest.mark.parametrize("answer", ["patchify = 3", "class patchify: pass", "patchify = torch.nn.Linear"])
 def test_what_is_no_function_is_wrong(answer):
     assert marks(graded(answer, UNPATCHIFY)) == [False, True]
-
-
-def test_a_lambda_is_a_function():
-    body = PATCHIFY.split("return")[1]
-    assert marks(graded(f"patchify = lambda images, patch_size: {body}", UNPATCHIFY)) == [True, True]
 
 
 # --- the package -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "borrowed",
-    [
-        "from vit_course import patchify, unpatchify",
-        "from vit_course.embedding import patchify, unpatchify",
-        "import vit_course\npatchify, unpatchify = vit_course.patchify, vit_course.unpatchify",
-        "from grader.hidden import vit_course\nfrom vit_course import patchify, unpatchify",
-    ],
-)
-def test_the_course_does_not_lend_what_is_to_be_written(borrowed):
-    result = graded(borrowed)
-    assert marks(result) == [False, False]
-    assert result.outputs[1][0]["ename"] in ("ModuleNotFoundError", "ImportError", "AttributeError")
-
-
-def test_the_course_cannot_be_read_from_the_disk():
+def test_the_course_does_not_lend_what_is_to_be_written():
+    borrow = """
+        from vit_course import patchify
+        from vit_course.embedding import unpatchify
+    """
     steal = f"""
         import sys
-        sys.path.insert(0, {str(package.SOURCE.parent)!r})
+        sys.path.insert(0, {str(package.COURSE)!r})
         for name in [name for name in sys.modules if name.startswith("vit_course")]:
             del sys.modules[name]
         from vit_course.embedding import patchify, unpatchify
     """
-    result = graded(steal)
-    assert marks(result) == [False, False]
+    for cell in (borrow, steal):
+        result = graded(cell)
+        assert marks(result) == [False, False]
+        assert "vit_course is not there while marks are given" in result.answers["patchify"].message
 
 
 def test_only_what_is_asked_for_is_copied(tmp_path):
-    package.build(tmp_path, ["vit_course.encoder.Encoder", "checks", "grader.hidden", "patchify"], DATA)
-    written = {path.stem for path in (tmp_path / "vit_course").glob("*.py")}
-    assert written == {"__init__", "encoder", "attention", "arguments", "embedding"}
-    exported = (tmp_path / "vit_course" / "__init__.py").read_text()
-    assert "patchify" in exported
-    assert "VisionTransformer" not in exported
+    package.build(tmp_path, ["vit_course.encoder.Encoder", "checks", "vit_course.plots.show_images", "patchify"], DATA)
+    files = {path.stem: path.read_text() for path in (tmp_path / "vit_course").glob("*.py")}
+    given = {name for name, text in files.items() if "is not there while marks are given" not in text}
+    assert given == {"encoder", "attention", "arguments", "embedding", "plots"}
+    assert "patchify" in files["__init__"]
+    assert "import VisionTransformer" not in files["__init__"]
     assert (tmp_path / "resources" / "test_images.npy").exists()
-    with pytest.raises(ValueError, match=r"vit_course\.nothing"):
+    with pytest.raises(ValueError, match=r"imports nothing, which vit_course does not have"):
         package.build(tmp_path / "again", ["vit_course.nothing"], None)
 
 
@@ -236,24 +224,19 @@ def test_an_equal_to_everything_is_equal_to_nothing():
 
 PROTOCOL = """
     import os, socket, stat
-    {}
+    from grader.messages import HEAD, pack
     for descriptor in range(3, 64):
         try:
             if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-                os.write(descriptor, garbage)
+                os.write(descriptor, {})
         except OSError:
             pass
 """
-
-
 GARBAGE = [
-    "garbage = b'garbage' * 1000",
-    "garbage = (2**31).to_bytes(4, 'big')",
-    "garbage = (9).to_bytes(4, 'big') + b'[' * 9",
-    "garbage = (4).to_bytes(4, 'big') + bytes([255] * 4)",
-    "from grader.frames import dumps, pack\n"
-    "    text = dumps([{'dict': [['id', 2], ['outputs', []]]}, []]).encode()\n"
-    "    garbage = pack('!I', len(text)) + text",
+    "b'garbage' * 1000",
+    "HEAD.pack(2**31, 2**31)",
+    "HEAD.pack(9, 0) + b'[' * 9",
+    "pack({'id': 2, 'outputs': []})",
 ]
 
 
@@ -266,22 +249,8 @@ def test_garbage_on_the_connection_costs_its_own_cell():
 
 
 def test_a_forged_answer_is_no_right_one():
-    forge = """
-        import os, stat
-        from grader import frames
-        def patchify(images, patch_size):
-            answer = {"dict": [["result", True], ["arguments", []]]}
-            text = frames.dumps([{"dict": [["id", n], ["answer", answer]]}, []])
-            for descriptor in range(3, 64):
-                try:
-                    if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-                        os.write(descriptor, frames.pack("!I", len(text)) + text.encode())
-                except OSError:
-                    pass
-            return images
-        n = 5
-    """
-    result = graded(UNPATCHIFY, forge)
+    body = textwrap.indent(textwrap.dedent(PROTOCOL.format("pack({'id': 5, 'answer': {'result': True}})")), "    ")
+    result = graded(UNPATCHIFY, f"def patchify(images, patch_size):{body}    return images")
     assert marks(result) == [False, True]
 
 
@@ -300,7 +269,7 @@ STOPPERS = {
     "memory by many": (
         "import os, time\nfor _ in range(12):\n    if not os.fork():\n        x = b'x' * 2**28\n        break\n"
         "time.sleep(60)",
-        "out of memory",
+        "stopped after 4 s",
     ),
     "closed connection": ("import os\nos.closerange(3, 64)", ""),
 }
@@ -317,6 +286,8 @@ def test_a_cell_that_stops_the_process_costs_its_own_points(cell, note):
 
 
 HARMLESS = {
+    "kill everybody": "import os, signal\nos.kill(-1, signal.SIGKILL)",
+    "kill its parent": "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nopen('/proc/2/mem', 'rb')",
     "fill the disk": "for k in range(9):\n    with open(f'{k}', 'wb') as file:\n        file.write(bytes(2**24))",
     "allocate": "x = torch.empty(2**29)",
     "allocate bytes": "x = bytearray(2**31)",
@@ -438,12 +409,25 @@ def test_too_many_stops_leave_what_came_before():
 
 @pytest.mark.parametrize("cell_seconds", [2, 60])
 def test_the_whole_has_an_end(cell_seconds):
-    started = time.monotonic()
     limits = Limits(cell_seconds=cell_seconds, total_seconds=7, restarts=9)
     result = graded(PATCHIFY, *["while True: pass"] * 5, limits=limits)
-    assert time.monotonic() - started < 12
     assert marks(result) == [False, False]
     assert result.notes[-1] == "the submission was stopped after 7 s in all"
+
+
+def test_time_counts_when_the_submission_computes_or_waits_not_when_others_do():
+    """On a machine with more work than cores, a cell that computes for 2 s may take much longer by the clock."""
+    work = "import time\nwhile time.process_time() < {}: pass"
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3 * os.cpu_count())]
+    try:
+        limits = Limits(cell_seconds=4)
+        result = graded(PATCHIFY, work.format(2), UNPATCHIFY, "time.sleep(9)", limits=limits)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    assert marks(result) == [True, True]
+    assert result.notes == ["cell 4: stopped after 4 s (endless loop?)"]
 
 
 def test_the_environment_holds_nothing_of_the_graders(monkeypatch):
@@ -467,73 +451,18 @@ def test_a_hidden_test_at_fault_is_the_teachers_matter():
 
 def test_no_process_is_an_error_of_the_machine(monkeypatch):
     monkeypatch.setattr(confine, "library_folders", list)
-    with pytest.raises(sandbox.SandboxError, match="cannot be started"):
-        graded()
+    with pytest.raises(sandbox.SandboxError, match=r"cannot be started: ModuleNotFoundError"):
+        graded(modules=["vit_course.plots"])
+    sandbox.sandbox_for.cache_clear()
 
 
-# --- frames ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        {"a": [1, 2.5, "x", True, None, (1, 2)], "b": {}},
-        [torch.zeros(2, 0, 3), torch.arange(6).reshape(2, 3), torch.tensor(True), torch.randn(3).half()],
-        torch.randn(4, 5).T[:, ::2],
-    ],
-)
-def test_values_travel(value):
-    here, there = socket.socketpair()
-    with here, there:
-        frames.send(here, value)
-        came = frames.receive(there, time.monotonic() + 1)
-    assert str(came) == str(value)
-
-
-def test_what_does_not_travel_is_named():
-    here, there = socket.socketpair()
-    with here, there:
-        frames.send(here, [print, 2**70, torch.zeros(1).bfloat16(), torch.zeros(1).expand(2**30), {1: 2}])
-        came = frames.receive(there, time.monotonic() + 1)
-    assert repr(came) == (
-        "[a builtin_function_or_method, 1.1805916207174113e+21, a tensor of torch.bfloat16, torch.strided, on cpu, "
-        "a tensor of shape (1073741824,), too large to be handed over, a dict]"
-    )
-
-
-def frame(text):
-    return len(text).to_bytes(4, "big") + text
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        (2**30).to_bytes(4, "big"),
-        frame(b"nonsense"),
-        frame(b"[1]"),
-        frame(b"[1, 2]"),
-        frame(b"[" * 10**6),
-        frame(b'[{"tensor": 0}, []]'),
-        frame(b'[{"tensor": -1}, [["float32", [0]]]]'),
-        frame(b'[1, [["float32", [1000000000000]]]]'),
-        frame(b'[1, [["float32", [0, 100000000, 100000000, 100000000]]]]'),
-        frame(b'[1, [["float32", [-1]]]]'),
-        frame(b'[1, [["float32", [true]]]]'),
-        frame(b'[1, [["object", [1]]]]'),
-        frame(b'[1, [["float64", [4000, 4000]]]]'),
-        frame(b'[{"a": 1}, []]'),
-        frame(b'[{"tuple": 1, "b": 2}, []]'),
-        frame(b'[{"dict": [[1, 2]]}, []]'),
-        frame(b"[" + b"9" * 5000 + b", []]"),
-        frame(b"[" + b"9" * 30 + b", []]"),
-        frame(b"\xff\xfe"),
-    ],
-)
-def test_a_malformed_frame_is_refused(data):
-    here, there = socket.socketpair()
-    with here, there, ThreadPoolExecutor(1) as sender:
-        sender.submit(here.sendall, data)
-        with pytest.raises(frames.Malformed):
-            frames.receive(there, time.monotonic() + 5)
-        there.close()
+@pytest.mark.parametrize("confinement", [Confinement("bubblewrap"), Confinement("none")], ids=str)
+def test_without_forks_every_submission_starts_a_python(confinement, monkeypatch):
+    """As in a container, or where a kernel does not allow a sandbox in a sandbox."""
+    monkeypatch.setattr(sys.modules[__name__], "CONFINEMENT", confinement)
+    result = graded(PATCHIFY, "import os\nos._exit(3)", "while True: pass", UNPATCHIFY)
+    assert marks(result) == [True, True]
+    assert [note.partition(": ")[2] for note in result.notes] == [
+        "the process ended itself with status 3 (os._exit?)",
+        "stopped after 4 s (endless loop?)",
+    ]

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grader.confine import CannotConfine
 from grader.files import write_notebook
 from grader.roster import RosterError, read_roster
 from grader.source import ASSIGNMENTS, Source, SourceError, load_all
@@ -71,17 +72,20 @@ def grade(options: argparse.Namespace) -> None:
     """Grade, record, and print the marks."""
     from tqdm import tqdm
 
+    from grader import confine
     from grader.classroom import Run, find_submissions
+    from grader.confine import Limits
     from grader.grades import rows_of, table, write_grades
-    from grader.sandbox import Limits
 
+    print(confine.choose(unconfined=options.unconfined))
     folder, roster, sources = _class(options)
     submissions, left_out = find_submissions(folder.root / "submitted", sources)
     with _only_one(folder.root):
         folder.enrol(roster)
         failures = _register(folder, {each.source.name: each.source for each in submissions})
         submissions = [each for each in submissions if each.source.name not in failures]
-        run = Run(folder, options.jobs, options.again, Limits(cell_seconds=options.cell_seconds))
+        limits = Limits(cell_seconds=options.cell_seconds)
+        run = Run(folder, options.jobs, options.again, limits, options.unconfined, options.dask)
         with tqdm(total=len(submissions), unit="notebook", desc="grading") as progress:
             for submission, failure in run.grade(submissions):
                 progress.update()
@@ -196,6 +200,10 @@ def _parser() -> argparse.ArgumentParser:
             cores = len(os.sched_getaffinity(0))
             command.add_argument("--jobs", type=int, default=cores, help="submissions side by side; all cores")
             command.add_argument("--cell-seconds", type=float, default=60, help="how long one cell may run; 60")
+            command.add_argument(
+                "--dask", default="", help="the address of a Dask scheduler whose workers do the grading"
+            )
+            command.add_argument("--unconfined", action="store_true", help="run submissions with all of your rights")
             command.add_argument("--again", action="store_true", help="run also what was graded before")
     return parser
 
@@ -205,7 +213,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         options.run(options)
-    except (Stop, RosterError, SourceError) as error:
+    except (Stop, RosterError, SourceError, CannotConfine) as error:
         print(error, file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:

@@ -9,22 +9,25 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
 
-from grader import results, sandbox
+from grader import confine, results, sandbox
+from grader.confine import Limits
 from grader.gradebook import MARK, ClassFolder, NotRecorded, slips
 from grader.intake import Unreadable, find_notebook, read_notebook
 from grader.repair import repair, untouched
 from grader.roster import WHICH, is_student_id
-from grader.sandbox import HiddenTest, Limits, Result
-from grader.source import Source, is_test, nbgrader_of
+from grader.sandbox import HiddenTest, Result
+from grader.source import Source, is_test, is_theirs, nbgrader_of, outside
 
 TEST_IMAGES = Path(__file__).resolve().parents[3] / "resources" / "test_images.npy"
 
@@ -51,6 +54,7 @@ class Prepared:
     notebook: NotebookNode
     notes: list[str] = field(default_factory=list)
     problem: str = ""
+    is_blank: bool = False
 
     def __post_init__(self):
         # the first cell has place for the notes, so that the student's cells are counted from 1
@@ -78,11 +82,20 @@ class Prepared:
             elif cell.cell_type == "code":
                 cell.outputs = nbformat.from_dict(outputs.get(index, []))
         notes = [*([self.problem] if self.problem else []), *self.notes, *(result.notes if result else [])]
+        notes += [line for index, cell in enumerate(notebook.cells) for line in self._stopped(index, cell, outputs)]
         notebook.cells[0].outputs = [nbformat.v4.new_output("stream", name="stdout", text="\n".join(notes))]
         if not notes:
             del notebook.cells[0]
         notebook.metadata[MARK] = {"notes": notes, "problem": self.problem}
         return notebook
+
+    def _stopped(self, index: int, cell: NotebookNode, outputs: dict[int, list]) -> Iterator[str]:
+        """Say which cell for the student's code ended in an error: whatever it defines below that line is lost."""
+        if cell.cell_type == "code" and is_theirs(cell):
+            for output in outputs.get(index, []):
+                if output["output_type"] == "error" and output["ename"] != "NotImplementedError":
+                    label = self.submission.source.labels.get(cell.id, cell.id)
+                    yield f"the code of {label} (cell {index}) ended with {output['ename']}: {output['evalue'][:100]}"
 
 
 def _verdict(passed: bool, message: str) -> NotebookNode:
@@ -122,7 +135,11 @@ def prepare(submission: Submission) -> Prepared:
     except Exception as error:  # a fault of ours must not stop the others
         problem = f"the grader could not read this notebook ({error!r}). Mark it by hand, and report the fault."
         return Prepared(submission, untouched(submission.source), problem=problem)
-    return Prepared(submission, repaired.notebook, notes + repaired.notes)
+    written, blank = (
+        [cell.source for cell in notebook.cells if is_theirs(cell)]
+        for notebook in (repaired.notebook, untouched(submission.source))
+    )
+    return Prepared(submission, repaired.notebook, notes + repaired.notes, is_blank=written == blank)
 
 
 @dataclass
@@ -134,12 +151,16 @@ class Run:
         workers: how many submissions run side by side.
         again: whether to run also what was run before.
         limits: what one submission may use.
+        unconfined: whether nothing is to confine the submissions.
+        dask: the address of a Dask scheduler whose workers do the grading, in place of processes of this machine.
     """
 
     folder: ClassFolder
     workers: int
     again: bool = False
     limits: Limits = field(default_factory=Limits)
+    unconfined: bool = False
+    dask: str = ""
 
     def result_path(self, submission: Submission) -> Path:
         """Return where the result of a submission is kept."""
@@ -148,23 +169,23 @@ class Run:
     def grade(self, submissions: list[Submission]) -> Iterator[tuple[Submission, str]]:
         """Grade and record; yield each submission as it is done, with the reason if it could not be graded."""
         known = self.folder.recorded()
+        prepared = {submission.name: prepare(submission) for submission in submissions}
+        note_identical(prepared.values())
         waiting = {}
-        for submission in submissions:
-            prepared = prepare(submission)
-            result = None if self.again else results.load(self.result_path(submission), prepared.key)
-            if result or prepared.problem:
-                yield submission, self._record(prepared, result, known)
+        for name, each in prepared.items():
+            result = None if self.again else results.load(self.result_path(each.submission), each.key)
+            if result or each.problem:
+                yield each.submission, self._record(each, result, known)
             else:
-                waiting[submission.name] = prepared
-        for name, outcome in run_side_by_side(
-            {name: (*each.job, self.limits) for name, each in waiting.items()}, self.workers
-        ):
-            prepared = waiting[name]
+                waiting[name] = each
+        jobs = {name: (*each.job, self.limits, self.unconfined) for name, each in waiting.items()}
+        for name, outcome in run_jobs(jobs, self.workers, self.dask):
+            each = waiting[name]
             if isinstance(outcome, Result):
-                results.store(self.result_path(prepared.submission), prepared.key, outcome)
-                yield prepared.submission, self._record(prepared, outcome, known)
+                results.store(self.result_path(each.submission), each.key, outcome)
+                yield each.submission, self._record(each, outcome, known)
             else:
-                yield prepared.submission, f"not graded: {outcome}. Run the grading again; if it stays, report it."
+                yield each.submission, f"not graded: {outcome}. Run the grading again; if it stays, report it."
 
     def graded(self, submission: Submission) -> NotebookNode:
         """Return one submission graded, from what is stored if there is something.
@@ -175,7 +196,8 @@ class Run:
         prepared = prepare(submission)
         result = results.load(self.result_path(submission), prepared.key)
         if not result and not prepared.problem:
-            ((_, result),) = run_side_by_side({submission.name: (*prepared.job, self.limits)}, workers=1)
+            job = (*prepared.job, self.limits, self.unconfined)
+            ((_, result),) = run_jobs({submission.name: job}, workers=1)
             if not isinstance(result, Result):
                 raise RuntimeError(result)
             results.store(self.result_path(submission), prepared.key, result)
@@ -201,33 +223,77 @@ class Run:
         return ""
 
 
-def _grade(cells: list[tuple[int, str]], tests: list[HiddenTest], modules: frozenset[str], limits: Limits) -> Result:
-    return sandbox.grade(cells, tests, modules, limits, data=TEST_IMAGES)
+def note_identical(prepared: Iterable[Prepared]) -> None:
+    """Note where several students handed in the very same cells; a person decides what that means."""
+    same = defaultdict(list)
+    for each in prepared:
+        if not each.problem and not each.is_blank:
+            same[each.key].append(each)
+    for group in same.values():
+        for each in group:
+            others = sorted(other.submission.student for other in group if other is not each)
+            if others:
+                each.notes.append(f"the same cells, letter by letter, as {', '.join(others)}")
 
 
-def run_side_by_side(
-    jobs: dict[object, tuple], workers: int, work: Callable = _grade
+def check_source(source: Source, *, unconfined: bool = False) -> list[str]:
+    """Run an assignment's own solution against its hidden tests; return a line for each that it fails."""
+    cells = [
+        (index, outside(cell.source, "HIDDEN TESTS"))
+        for index, cell in enumerate(source.notebook.cells)
+        if cell.cell_type == "code" and not is_test(cell)
+    ]
+    tests = [HiddenTest(*test) for test in source.hidden_tests.items()]
+    result = grade_one(cells, tests, source.modules, Limits(), unconfined)
+    return [f"{name}: {answer.message}" for name, answer in result.answers.items() if not answer.passed]
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+def grade_one(
+    cells: list[tuple[int, str]],
+    tests: list[HiddenTest],
+    modules: frozenset[str],
+    limits: Limits,
+    unconfined: bool,
+) -> Result:
+    """Grade one submission on the machine that this runs on, confined by what that machine has."""
+    return sandbox.grade(cells, tests, modules, limits, confine.choose(unconfined=unconfined), data=TEST_IMAGES)
+
+
+def run_jobs(
+    jobs: dict[object, tuple], workers: int, dask: str = "", work: Callable = grade_one
 ) -> Iterator[tuple[object, Result | str]]:
-    """Run jobs in processes; yield each one's name with its result, or with a text that says what went wrong.
+    """Run jobs side by side; yield each one's name with its result, or with a text that says what went wrong.
 
     If a process of the grader's own dies, the jobs that are left run one by one, so that the one to blame is known.
     """
     left = dict(jobs)
-    if len(jobs) > 1:
-        with _pool(min(workers, len(jobs))) as pool:
-            futures = {pool.submit(work, *job): name for name, job in jobs.items()}
+    if jobs:
+        with _executor(min(workers, len(jobs)), dask) as executor:
+            futures = {executor.submit(work, *job): name for name, job in jobs.items()}
             for future in as_completed(futures):
                 if not isinstance(future.exception(), BrokenProcessPool):
                     del left[futures[future]]
                     yield futures[future], _outcome(future)
     for name, job in left.items():
-        with _pool(1) as pool:
-            future = pool.submit(work, *job)
-            yield name, _outcome(future)
+        with _executor(1) as executor:
+            yield name, _outcome(executor.submit(work, *job))
 
 
-def _pool(workers: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+@contextmanager
+def _executor(workers: int, dask: str = "") -> Iterator[Executor]:
+    """Open processes of this machine, or those of a Dask cluster, which replaces a worker that dies."""
+    if dask:
+        from distributed import Client
+
+        with Client(dask) as client:
+            yield client.get_executor(pure=False)
+    else:
+        spawn = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(workers, spawn, initializer=_end_with_parent) as executor:
+            yield executor
 
 
 def _end_with_parent() -> None:

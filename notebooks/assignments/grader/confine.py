@@ -4,11 +4,10 @@ With bubblewrap, a submission runs in namespaces of its own. It sees the operati
 which it can only read, and an empty folder in memory, which it can fill up to a limit. It has no network, no process
 but its own, no socket of the machine and no environment variable of the teacher's. A seccomp filter closes what would
 take memory that nobody counts, or would reach into other processes. Where the grader is root, the submission runs
-under another user id.
+under another user id. A container of podman or docker gives the same, by the means of these programs.
 """
 
 import functools
-import json
 import os
 import shutil
 import subprocess
@@ -20,12 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-import pyseccomp
-
 HOME = "/submission"  # inside: a folder in memory, the only one that can be written
 SYSTEM = ("/bin", "/lib", "/lib32", "/lib64", "/sbin")  # links into /usr, or folders
 FILES = ("/etc/alternatives", "/etc/fonts", "/etc/ld.so.cache", "/etc/localtime", "/etc/ssl/openssl.cnf")
 FIRST_UID = 60800  # 128 user ids from here on, for a grader that is root; Debian and systemd leave them free
+
+CONTAINERS = ("podman", "docker")
+IMAGE = "vit-course-grader"
+BUILD = f"podman build -t {IMAGE} -f notebooks/assignments/grader/Containerfile ."
 
 FORBIDDEN = (
     # memory that belongs to no process, so that no limit and no watch would see it
@@ -41,25 +42,77 @@ class CannotConfine(RuntimeError):
 
 
 @dataclass(frozen=True)
+class Confinement:
+    """What confines submissions on this machine.
+
+    Args:
+        kind: ``"bubblewrap"``, ``"podman"``, ``"docker"`` or ``"none"``.
+        forks: whether one sandbox can hold one submission after the other, each in namespaces of its own.
+    """
+
+    kind: str
+    forks: bool = False
+
+    def __str__(self) -> str:
+        held = "no network, no files but libraries, no other processes"
+        return {
+            "bubblewrap": f"bubblewrap confines the submissions: {held}",
+            "none": "NOTHING confines the submissions: they can read and change what you can",
+        }.get(self.kind, f"containers of {self.kind} confine the submissions: {held}")
+
+    @property
+    def python(self) -> list[str]:
+        """Return how Python is started inside: at its real place, without a virtual environment's additions."""
+        return ["python3", "-I"] if self.kind in CONTAINERS else [str(Path(sys.executable).resolve()), "-I", "-S"]
+
+    @property
+    def libraries(self) -> list[str]:
+        """Where installed packages are inside; never where the course itself is."""
+        return [] if self.kind in CONTAINERS else library_folders()
+
+    def command(self, inside: Sequence[str], folder: str | Path, limits: "Limits", filter_fd: int) -> list[str]:
+        """Return the command that runs another command under this confinement.
+
+        Args:
+            inside: the command.
+            folder: what it may read beside the libraries, under the same name.
+            limits: what it may use.
+            filter_fd: a file, open for reading, that holds :func:`system_call_filter`; the command inherits it.
+        """
+        if self.kind == "bubblewrap":
+            return bubblewrap(inside, folder, limits.disk_bytes, filter_fd)
+        if self.kind in CONTAINERS:
+            return container(self.kind, inside, folder, limits)
+        return list(inside)
+
+
+@dataclass(frozen=True)
 class Limits:
-    """What the kernel enforces for all processes of a submission together.
+    """What one submission may use.
 
     Args:
-        disk_bytes: files, in memory; also those that are deleted while they are open.
+        cell_seconds, call_seconds, total_seconds: for one cell, for one request of a hidden test, for everything.
+            Processor time counts, and time in which the submission only waits; not the time that others take.
+        memory_bytes: beside what the libraries take, for all its processes together.
+        output_bytes: kept of one cell's outputs; of all cells together, four times as much.
+        file_bytes, disk_bytes: the size of one file, and of all.
+        processes: processes and threads at a time.
+        restarts: how often the process is started again for cells, and for tests.
     """
 
-    disk_bytes: int
+    cell_seconds: int | float = 60
+    call_seconds: int | float = 20
+    total_seconds: int | float = 240
+    memory_bytes: int = 2 * 2**30
+    output_bytes: int = 2 * 2**20
+    file_bytes: int = 64 * 2**20
+    disk_bytes: int = 128 * 2**20
+    processes: int = 64
+    restarts: int = 3
 
 
-def bubblewrap(inside: Sequence[str], folders: Sequence[str | Path], limits: Limits, filter_fd: int) -> list[str]:
-    """Return the command that runs another command in a sandbox of its own.
-
-    Args:
-        inside: the command.
-        folders: what it may read beside the system's libraries and Python, under the same names.
-        limits: what it may use.
-        filter_fd: a file, open for reading, that holds :func:`system_call_filter`; the command inherits it.
-    """
+def bubblewrap(inside: Sequence[str], folder: str | Path, disk_bytes: int, filter_fd: int) -> list[str]:
+    """Return the command that runs another one in a sandbox of its own."""
     is_root = os.geteuid() == 0
     command = ["bwrap", "--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL"]
     for namespace in ("ipc", "pid", "net", "uts", "cgroup-try", *([] if is_root else ["user"])):
@@ -70,18 +123,14 @@ def bubblewrap(inside: Sequence[str], folders: Sequence[str | Path], limits: Lim
             command += ["--symlink", os.readlink(path), str(path)]
         elif path.exists():
             command += ["--ro-bind", str(path), str(path)]
-    shown = [
-        *FILES,
-        *dict.fromkeys([sys.base_prefix, sysconfig.get_path("stdlib")]),
-        *library_folders(),
-        *map(str, folders),
-    ]
-    for folder in sorted({str(parent) for path in shown for parent in Path(path).parents} - {"/", "/usr"}):
-        command += ["--perms", "0755", "--dir", folder]  # or only root could go through it
+    python = [sys.base_prefix, sysconfig.get_path("stdlib"), *library_folders()]
+    shown = list(dict.fromkeys([*FILES, *python, str(folder)]))
+    for parent in sorted({str(parent) for path in shown for parent in Path(path).parents} - {"/", "/usr"}):
+        command += ["--perms", "0755", "--dir", parent]  # or only root could go through it
     for path in shown:
         command += ["--ro-bind-try", path, path]
     command += ["--proc", "/proc", "--dev", "/dev", "--size", "4096", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
-    command += ["--perms", "1777", "--size", str(limits.disk_bytes), "--tmpfs", HOME]
+    command += ["--perms", "1777", "--size", str(disk_bytes), "--tmpfs", HOME]
     command += ["--remount-ro", "/", "--chdir", HOME, "--seccomp", str(filter_fd)]
     for name, value in environment().items():
         command += ["--setenv", name, value]
@@ -95,6 +144,8 @@ def bubblewrap(inside: Sequence[str], folders: Sequence[str | Path], limits: Lim
 @functools.cache
 def system_call_filter() -> bytes:
     """Return a seccomp program that answers "not permitted" to ``FORBIDDEN`` and to ``prlimit`` of other processes."""
+    import pyseccomp  # needs Linux
+
     program = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
     refused = pyseccomp.ERRNO(1)
     for name in FORBIDDEN:
@@ -106,14 +157,14 @@ def system_call_filter() -> bytes:
         return file.read()
 
 
-def environment() -> dict[str, str]:
+def environment(home: str = HOME) -> dict[str, str]:
     """Return all environment variables that a submission finds."""
     return dict(
-        HOME=HOME,
-        TMPDIR=HOME,
+        HOME=home,
+        TMPDIR=home,
         USER="student",
-        MPLCONFIGDIR=HOME,
-        IPYTHONDIR=f"{HOME}/.ipython",
+        MPLCONFIGDIR=home,
+        IPYTHONDIR=f"{home}/.ipython",
         PATH="/usr/bin:/bin",
         LANG="C.UTF-8",
         MPLBACKEND="module://matplotlib_inline.backend_inline",
@@ -126,44 +177,75 @@ def environment() -> dict[str, str]:
     )
 
 
-def interpreter() -> str:
-    """Return the Python to run inside: the one behind the virtual environment, at its real place."""
-    return str(Path(sys.executable).resolve())
-
-
 def library_folders() -> list[str]:
     """Return where installed packages are; never where the course itself is."""
     return list(dict.fromkeys(path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")))
 
 
+def container(program: str, inside: Sequence[str], folder: str | Path, limits: Limits) -> list[str]:
+    """Return the command that runs another one in a container of its own."""
+    command = [program, "run", "--rm", "--interactive", "--pull=never", "--network=none", "--read-only"]
+    command += ["--cap-drop=ALL", "--security-opt=no-new-privileges", "--user=65534:65534"]
+    memory = limits.memory_bytes + 2**30  # the libraries' own
+    command += [f"--memory={memory}", f"--memory-swap={memory}", f"--pids-limit={limits.processes}"]
+    command += [f"--tmpfs={HOME}:rw,size={limits.disk_bytes},mode=1777", f"--workdir={HOME}"]
+    command += [f"--volume={folder}:{folder}:ro"]
+    for name, value in environment().items():
+        command += ["--env", f"{name}={value}"]
+    return [*command, IMAGE, *inside]
+
+
 @functools.cache
-def probe() -> str:
-    """Return what confines submissions on this machine, in words.
+def choose(*, unconfined: bool = False) -> Confinement:
+    """Return what confines submissions on this machine, after trying it.
+
+    Args:
+        unconfined: the teacher trusts the class, or grades inside a container: nothing confines them.
 
     Raises:
         CannotConfine: nothing works here.
     """
-    if not sys.platform.startswith("linux"):
-        cause = "it needs Linux"
-    elif not shutil.which("bwrap"):
-        cause = "it is not installed"
-    else:
-        look = f"import os, json; print(json.dumps([os.listdir({HOME!r}), os.access({str(Path.home())!r}, 4)]))"
-        run = run_confined([interpreter(), "-I", "-S", "-c", look], [], Limits(2**20))
-        if run.returncode == 0 and json.loads(run.stdout)[0] == []:
-            return "bubblewrap: no network, no files but libraries, no other processes"
-        cause = run.stderr.strip().splitlines()[-1] if run.stderr.strip() else f"it ended with {run.returncode}"
+    if unconfined:
+        return Confinement("none")
+    causes = []
+    for kind in ("bubblewrap", *CONTAINERS):
+        program = "bwrap" if kind == "bubblewrap" else kind
+        if not shutil.which(program):
+            causes.append(f"{kind} is not installed")
+            continue
+        confinement = Confinement(kind)
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                run = run_confined([*confinement.python, "-c", PROBE], confinement, folder)
+            except OSError as error:
+                causes.append(f"{kind} fails ({error})")
+                continue
+        if run.returncode == 0 and run.stdout.startswith("alone"):
+            return Confinement(kind, forks=kind == "bubblewrap" and "forks" in run.stdout)
+        causes.append(f"{kind} fails ({(run.stderr.strip() or f'it ended with {run.returncode}').splitlines()[-1]})")
     raise CannotConfine(
-        f"bubblewrap cannot confine submissions here: {cause}. Install it (Debian, Ubuntu: apt install bubblewrap), or "
-        "grade inside a container."
+        f"nothing here can confine submissions: {'; '.join(causes)}. On Linux install bubblewrap (apt install "
+        f"bubblewrap); elsewhere install podman or docker and build the image once: {BUILD}. If you trust the class, "
+        "or if this is a container already: --unconfined."
     )
 
 
-def run_confined(inside: Sequence[str], folders: Sequence, limits: Limits) -> subprocess.CompletedProcess:
-    """Run a command in a sandbox of its own to its end, and return its output as text."""
+# What a submission would see: its own folder, empty; and whether it may make namespaces of its own.
+PROBE = f"""
+import ctypes, os
+print("alone" if os.listdir({HOME!r}) == [] else "")
+print("forks" if ctypes.CDLL(None).unshare(0x30000000) == 0 else "")
+"""
+
+
+def run_confined(
+    inside: Sequence[str], confinement: Confinement, folder: str | Path, limits: Limits | None = None
+) -> subprocess.CompletedProcess:
+    """Run a command to its end, and return its output as text."""
     with tempfile.TemporaryFile() as file:
-        write_filter(file)
-        command = bubblewrap(inside, folders, limits, file.fileno())
+        if confinement.kind == "bubblewrap":
+            write_filter(file)
+        command = confinement.command(inside, folder, limits or Limits(), file.fileno())
         return subprocess.run(command, capture_output=True, text=True, timeout=120, pass_fds=[file.fileno()])
 
 

@@ -1,13 +1,27 @@
-"""The package that a student's process finds under the name ``vit_course``: what an assignment gives, and no more."""
+"""The package that a student's process finds under the name ``vit_course``: what an assignment gives, and no more.
+
+What is withheld can be imported, so that a forgotten import costs nothing, and raises an error when it is used.
+"""
 
 import ast
 import shutil
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parents[3] / "vit_course"
-WORKER = ("answers", "frames", "worker")  # of this package
+COURSE = Path(__file__).resolve().parents[3]
+SOURCE = COURSE / "vit_course"
+WORKER = ("answers", "messages", "worker")  # of this package
 
+WITHHELD = """
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+
+    def withheld(*args, **kwargs):
+        raise NameError(f"{name} of vit_course is not there while marks are given: define it yourself")
+
+    return withheld
+"""
 CHECKS = '''"""Stands in for the checks of the course: while marks are given, every one says so and checks nothing."""
 
 
@@ -27,50 +41,67 @@ def build(folder: Path, names: Collection[str], data: Path | None) -> None:
 
     Args:
         folder: is first on the worker's path.
-        names: what an assignment imports, such as ``vit_course.data.load_test_images`` or ``data``; the files that
-            hold these, and what they need, are copied.
+        names: what an assignment imports, such as ``vit_course.data.load_test_images``; the files that hold these, and
+            what they need, are copied.
         data: a file that ``load_test_images`` reads, or None.
 
     Raises:
         ValueError: a name that the course does not have.
     """
-    package = folder / "vit_course"
     public = {alias.name: node for node in _imports(SOURCE / "__init__.py") for alias in node.names}
-    modules = _closure({module for name in names if (module := _module_of(name, public))})
-    (package / "checks").mkdir(parents=True)
+    given = _closure({_module_of(name, public) for name in names} - {""}, public)
+    for path in sorted(SOURCE.rglob("*.py")):
+        module, copy = _name_of(path), folder / path.relative_to(COURSE)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if module in given:
+            shutil.copyfile(path, copy)
+        elif module.split(".")[0] != "checks":
+            copy.write_text(WITHHELD)
+    (folder / "vit_course" / "checks").mkdir(exist_ok=True)
+    (folder / "vit_course" / "checks" / "__init__.py").write_text(CHECKS)
+    exported = [node for node in dict.fromkeys(public.values()) if _module_of(node.module, public) in given]
+    (folder / "vit_course" / "__init__.py").write_text("\n".join([*map(ast.unparse, exported), WITHHELD]))
     (folder / "grader").mkdir()
-    (package / "checks" / "__init__.py").write_text(CHECKS)
-    (folder / "grader" / "__init__.py").touch()
-    for module in modules:
-        shutil.copyfile(SOURCE / f"{module}.py", package / f"{module}.py")
-    for module in WORKER:
+    for module in ("__init__", *WORKER):
         shutil.copyfile(Path(__file__).with_name(f"{module}.py"), folder / "grader" / f"{module}.py")
-    exported = [node for node in dict.fromkeys(public.values()) if _own_module(node) in modules]
-    (package / "__init__.py").write_text("\n".join(map(ast.unparse, exported)) + "\n")
     if data is not None:
         (folder / "resources").mkdir()
         shutil.copyfile(data, folder / "resources" / data.name)
 
 
-def _module_of(name: str, public: dict[str, ast.ImportFrom]) -> str | None:
-    """Return the module that holds a name; None for the package itself, the checks and the hidden tests."""
-    first = name.removeprefix("vit_course").removeprefix(".").split(".")[0]
-    if first in ("", "checks"):
-        return None
-    if (SOURCE / f"{first}.py").exists():
-        return first
-    if first in public:
-        return _own_module(public[first])
-    raise ValueError(f"an assignment imports {name}, which vit_course does not have")
+def _name_of(path: Path) -> str:
+    """Return a file's module, without the package's own name: ``data``, ``train.recipes``."""
+    return ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
 
 
-def _closure(modules: set[str]) -> set[str]:
+def _module_of(name: str, public: dict[str, ast.ImportFrom]) -> str:
+    """Return the module that holds a name; nothing for the package itself and the checks."""
+    name = name.removeprefix("vit_course").removeprefix(".")
+    if name.split(".")[0] in ("", "checks"):
+        return ""
+    wanted = name
+    while name:
+        path = SOURCE.joinpath(*name.split("."))
+        if path.with_suffix(".py").exists() or (path / "__init__.py").exists():
+            return name
+        if name in public:
+            return _module_of(public[name].module, public)
+        name = name.rpartition(".")[0]
+    raise ValueError(f"an assignment imports {wanted}, which vit_course does not have")
+
+
+def _closure(modules: set[str], public: dict[str, ast.ImportFrom]) -> set[str]:
     """Return the modules with all that they import from the package, however far."""
     found = set()
     while modules := modules - found:
         found |= modules
-        nodes = [node for module in modules for node in _imports(SOURCE / f"{module}.py")]
-        modules = {name for node in nodes for name in _names_of(node)}
+        modules = {
+            _module_of(f"{node.module}.{alias.name}", public)
+            for path in SOURCE.rglob("*.py")
+            if _name_of(path) in found
+            for node in _imports(path)
+            for alias in node.names
+        } - {""}
     return found
 
 
@@ -79,13 +110,3 @@ def _imports(path: Path) -> Iterator[ast.ImportFrom]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "vit_course":
             yield node
-
-
-def _names_of(node: ast.ImportFrom) -> set[str]:
-    if node.module == "vit_course":
-        return {alias.name for alias in node.names}
-    return {_own_module(node)}
-
-
-def _own_module(node: ast.ImportFrom) -> str:
-    return node.module.split(".")[1]

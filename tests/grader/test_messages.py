@@ -1,0 +1,125 @@
+"""Messages between the grader and a student's process: what travels arrives, and nothing else is accepted."""
+
+import math
+import os
+from contextlib import suppress
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from grader import messages
+
+DTYPES = [
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.int32,
+    torch.int64,
+    torch.uint8,
+    torch.bool,
+]
+TENSORS = st.builds(
+    lambda dtype, shape: torch.arange(math.prod(shape)).reshape(shape).to(dtype),
+    st.sampled_from(DTYPES),
+    st.lists(st.integers(0, 3), max_size=3),
+)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+SCALARS = st.none() | st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False) | TEXTS
+VALUES = st.recursive(
+    SCALARS | TENSORS,
+    lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(TEXTS, inner),
+    max_leaves=8,
+)
+often = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+
+
+def parts(data):
+    """Return the text and the tensors of a packed message."""
+    text, _ = messages.HEAD.unpack(data[:8])
+    return data[8 : 8 + text], data[8 + text :]
+
+
+def same(one, other):
+    """Whether two values are of the same kinds and equal."""
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, (list, tuple)):
+        return type(one) is type(other) and len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    return type(one) is type(other) and one == other
+
+
+@often
+@given(VALUES)
+def test_values_travel(value):
+    assert same(value, messages.unpack(*parts(messages.pack(value))))
+
+
+@pytest.mark.parametrize(
+    ("value", "came"),
+    [
+        (print, "a builtin_function_or_method"),
+        (2**70, "1.1805916207174113e+21"),
+        (torch.zeros(1).expand(2**30), "a tensor of shape (1073741824,), too large to be handed over"),
+        (torch.zeros(1, dtype=torch.complex64), "a tensor of torch.complex64, torch.strided, on cpu"),
+        ({1: 2}, "a dict"),
+        (torch.ones(2, 3).T[:, ::2], "tensor([[1.],\n        [1.],\n        [1.]])"),
+        (math.nan, "nan"),
+    ],
+)
+def test_what_does_not_travel_is_named(value, came):
+    assert str(messages.unpack(*parts(messages.pack(value)))) == came
+
+
+@often
+@given(st.binary(max_size=60), st.binary(max_size=60))
+def test_bytes_of_any_kind_are_a_message_or_are_refused(text, data):
+    with suppress(messages.Malformed):
+        messages.unpack(text, data)
+
+
+@often
+@given(VALUES, st.data())
+def test_a_damaged_message_is_read_or_refused(value, data):
+    packed = bytearray(messages.pack(value))
+    at = data.draw(st.integers(8, len(packed) - 1))
+    packed[at] ^= data.draw(st.integers(1, 255))
+    with suppress(messages.Malformed):
+        messages.unpack(*parts(bytes(packed)))
+
+
+@pytest.mark.parametrize(
+    "text", [b"[" * 10**5, b'{"tensor": "0"}', b'{"tuple": 1, "x": 2}', b'{"dict": [[1, 2]]}', b"9" * 30, b'{"a": 1}']
+)
+def test_a_malformed_text_is_refused(text):
+    with pytest.raises(messages.Malformed):
+        messages.unpack(text, parts(messages.pack(None))[1])
+
+
+def test_a_message_that_is_announced_too_large_is_refused_before_it_is_read():
+    incoming, outgoing = os.pipe()
+    connection = messages.Connection(incoming, outgoing)
+    os.write(outgoing, messages.HEAD.pack(2**31, 0))
+    with pytest.raises(messages.Malformed):
+        connection.receive()
+    connection.close()
+
+
+def test_whoever_waits_can_give_up():
+    incoming, outgoing = os.pipe()
+
+    def give_up():
+        raise TimeoutError
+
+    connection = messages.Connection(incoming, outgoing, give_up)
+    with pytest.raises(TimeoutError):
+        connection.receive()
+    connection.send("x" * 10**4)
+    assert connection.receive() == "x" * 10**4
+    with pytest.raises(TimeoutError):
+        connection.send("x" * 10**6)  # nobody reads
+    connection.close()
