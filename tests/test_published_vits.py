@@ -46,7 +46,6 @@ def definitions():
 
 N = SimpleNamespace(**definitions())
 IMAGE = dict(image_size=8, patch_size=4, hidden_dim=16)
-MODEL = IMAGE | dict(num_layers=2, num_heads=2, mlp_dim=32, num_classes=5)
 
 
 def embedding(**changes):
