@@ -229,22 +229,6 @@ def test_sizes_that_do_not_fit_are_refused(build, message):
 # Each slip, by its number
 
 
-def test_000_norms_over_maps_fix_the_image_size():
-    assert N.ConvEmbedding()(torch.zeros(1, 3, 128, 128)).shape == (1, 64, 768)
-    with pytest.raises(RuntimeError, match="normalized_shape"):
-        N.ConvEmbedding(slip="norms over maps")(torch.zeros(1, 3, 128, 128))
-
-
-def test_000_the_width_of_a_patch_fits_by_coincidence_only():
-    batch = torch.zeros(1, 3, 96, 96)
-    for options in ({}, dict(slip="as wide as a patch")):
-        assert N.NotebookTokens(N.ConvEmbedding(), **options)(batch).shape == (1, 37, 768)
-    narrow = dict(embedding_dim=192, hidden_dim=768)
-    assert N.NotebookTokens(N.ConvEmbedding(embedding_dim=192), **narrow)(batch).shape == (1, 37, 192)
-    with pytest.raises(RuntimeError, match="Sizes of tensors must match"):
-        N.NotebookTokens(N.ConvEmbedding(embedding_dim=192), slip="as wide as a patch", **narrow)(batch)
-
-
 IN_PLACE = [partial(N.image_embedding, 3, 8, 4, 16), partial(N.PatchEmbedding, 3, 4, 16, 8)]
 
 
@@ -279,12 +263,6 @@ def test_003_five_a_row_never_sees_the_last_two_pixels():
     assert_equal(module(cut), module(batch), atol=0)
     cut[:, :, 29:] = 0
     assert not torch.equal(module(cut), module(batch))
-
-
-def test_004_the_first_entry_of_the_last_axis_is_no_token():
-    tokens = randn(2, 5, 16)
-    assert_equal(N.Pool("token")(tokens), tokens[:, 0], atol=0)
-    assert N.Pool("token", slip="last axis")(tokens).shape == (2, 5)
 
 
 # The ledger: Hugging Face's rows; peers/test_ledger.py has those of torchvision and timm
