@@ -48,29 +48,11 @@ N = SimpleNamespace(**definitions())
 IMAGE = dict(image_size=8, patch_size=4, hidden_dim=16)
 
 
-def embedding(**changes):
-    return randomize_(ImageEmbedding(**IMAGE | changes))
-
-
-def notebook_tokens(patch_tokens):
-    return N.NotebookTokens(patch_tokens, num_patches=4, embedding_dim=16)
-
-
-def einops_embedding(norms=False):
-    return N.EinopsEmbedding(patch_size=4, embedding_dim=16, norms=norms)
-
-
-def conv_embedding(**options):
-    return N.ConvEmbedding(image_size=8, patch_size=4, embedding_dim=16, **options)
-
-
-def post(dropout=0.0, **options):
-    return N.vision_transformer(3, 8, 4, 16, 2, 2, 2, dropout, 5, **options)
-
-
-def vit(attention="1", **options):
-    kinds = {"1": N.MultiHeadAttention1, "2": N.MultiHeadAttention2}
-    return N.ViT(3, 4, 16, 8, 2, 5, attention=kinds[attention], num_heads=2, forward_expansion=2, **options)
+notebook_tokens = partial(N.NotebookTokens, num_patches=4, embedding_dim=16)
+einops_embedding = partial(N.EinopsEmbedding, patch_size=4, embedding_dim=16)
+conv_embedding = partial(N.ConvEmbedding, image_size=8, patch_size=4, embedding_dim=16)
+post = partial(N.vision_transformer, 3, 8, 4, 16, 2, 2, 2, 0.0, 5)
+vit = partial(N.ViT, 3, 4, 16, 8, 2, 5, num_heads=2, forward_expansion=2)
 
 
 class Labml(nn.Module):
@@ -88,31 +70,30 @@ class Labml(nn.Module):
 
 # every class of the five documents, in a module that turns images into numbers
 CASES = {
-    "000 einops": lambda: notebook_tokens(einops_embedding()),
+    "000 einops": lambda: notebook_tokens(einops_embedding(norms=False)),
     "000 einops, norms": lambda: notebook_tokens(einops_embedding(norms=True)),
     "000 conv": lambda: notebook_tokens(conv_embedding()),
     "001 labml": Labml,
     "001 assignment": lambda: N.image_embedding(3, 8, 4, 16),
-    "002 token": lambda: post(head="token"),
-    "002 mean": lambda: post(head="mean"),
-    "002 fc_norm": lambda: post(),
+    "002 token": partial(post, head="token"),
+    "002 mean": partial(post, head="mean"),
+    "002 fc_norm": post,
     "003": lambda: N.VitInputLayer(3, 16, 2, 8),
     "004 step 1": lambda: N.PatchEmbedding(3, 4, 16, 8, step=1),
     "004 step 2": lambda: N.PatchEmbedding(3, 4, 16, 8, step=2),
     "004 step 3": lambda: N.PatchEmbedding(3, 4, 16, 8),
-    "004 version 1, mean": lambda: vit(),
-    "004 version 1, token": lambda: vit(pool="token"),
-    "004 version 2, mean": lambda: vit("2"),
-    "004 version 2, token": lambda: vit("2", pool="token"),
+    "004 version 1, mean": partial(vit, attention=N.MultiHeadAttention1),
+    "004 version 1, token": partial(vit, attention=N.MultiHeadAttention1, pool="token"),
+    "004 version 2, mean": partial(vit, attention=N.MultiHeadAttention2),
+    "004 version 2, token": partial(vit, attention=N.MultiHeadAttention2, pool="token"),
 }
 
 
-def images():
-    return randn(3, 3, 8, 8)
+IMAGES = randn(3, 3, 8, 8)
 
 
-def output(module, batch=None):
-    result = module(images() if batch is None else batch)
+def output(module):
+    result = module(IMAGES)
     return result[0] if isinstance(result, tuple) else result
 
 
@@ -148,18 +129,18 @@ def loaded(module, state):
 def test_000_the_norms_of_the_first_version_are_one_a_patch_and_one_a_token():
     theirs = randomize_(einops_embedding(norms=True))
     _, before, linear, after = theirs
-    patches = rearrange(images(), "b c (gh p1) (gw p2) -> b (gh gw) (p1 p2 c)", p1=4, p2=4)
+    patches = rearrange(IMAGES, "b c (gh p1) (gw p2) -> b (gh gw) (p1 p2 c)", p1=4, p2=4)
 
     def norm(x, layer):
         centred = x - x.mean(dim=-1, keepdim=True)
         return centred / (centred.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt() * layer.weight + layer.bias
 
-    assert_equal(theirs(images()), norm(linear(norm(patches, before)), after))
+    assert_equal(theirs(IMAGES), norm(linear(norm(patches, before)), after))
 
 
 def test_002_lists_the_shapes_only_if_asked_and_prints_nothing(capsys):
     shapes = []
-    post()(images().float(), shapes)
+    post()(IMAGES.float(), shapes)
     assert [name for name, _ in shapes] == ["tokens", *["query", "attention", "context"] * 2, "logits"]
     assert dict(shapes)["attention"] == (3, 2, 5, 5)
     assert dict(shapes)["tokens"] == (3, 5, 16)
@@ -167,16 +148,16 @@ def test_002_lists_the_shapes_only_if_asked_and_prints_nothing(capsys):
 
 
 def test_004_the_three_steps_build_on_each_other():
-    ours = embedding()
+    ours = randomize_(ImageEmbedding(**IMAGE))
     projection = ours.patch_embedding.projection
     weight = rearrange(projection.weight.data, "d (c p q) -> d c p q", p=4, q=4)
     state = {"projection.0.weight": weight, "projection.0.bias": projection.bias.data}
-    assert_equal(loaded(N.PatchEmbedding(3, 4, 16, 8, step=1), state)(images()), ours.patch_embedding(images()))
+    assert_equal(loaded(N.PatchEmbedding(3, 4, 16, 8, step=1), state)(IMAGES), ours.patch_embedding(IMAGES))
     state |= {"cls_token": ours.class_token.data}
-    without_positions = ours(images()) - ours.pos_embedding
-    assert_equal(loaded(N.PatchEmbedding(3, 4, 16, 8, step=2), state)(images()), without_positions)
+    without_positions = ours(IMAGES) - ours.pos_embedding
+    assert_equal(loaded(N.PatchEmbedding(3, 4, 16, 8, step=2), state)(IMAGES), without_positions)
     state |= {"positions": ours.pos_embedding.data[0]}
-    assert_equal(loaded(N.PatchEmbedding(3, 4, 16, 8, step=3), state)(images()), ours(images()))
+    assert_equal(loaded(N.PatchEmbedding(3, 4, 16, 8, step=3), state)(IMAGES), ours(IMAGES))
 
 
 # What is refused
@@ -237,7 +218,7 @@ def test_positions_in_place_are_harmless_after_cat(build):
     results = []
     for slip in (None, "in place"):
         module = randomize_(build(slip=slip))
-        out = module(images())
+        out = module(IMAGES)
         results.append([out, *torch.autograd.grad(out.square().sum(), list(module.parameters()))])
     assert_equal(*results, atol=0)
 
