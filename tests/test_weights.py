@@ -335,6 +335,17 @@ def test_the_command_overwrites_nothing(tmp_path, capsys):
     assert (tmp_path / "out.pt").read_bytes() == b"precious"
 
 
+def test_a_file_that_cannot_be_written_in_full_is_not_left_behind(tmp_path, capsys, monkeypatch):
+    def save_half(state, path):
+        path.write_bytes(b"half")
+        raise OSError("No space left on device")
+
+    torch.save(TIMM, tmp_path / "in.pt")
+    monkeypatch.setattr(torch, "save", save_half)
+    assert run(capsys, tmp_path / "in.pt", tmp_path / "out.pt", "--to", "timm") == "error: No space left on device"
+    assert list(tmp_path.iterdir()) == [tmp_path / "in.pt"]
+
+
 def test_the_command_runs_as_a_reader_types_it(tmp_path):
     torch.save(TIMM, tmp_path / "in.pt")
     command = ["-m", "vit_course.weights", "in.pt", "out.safetensors", "--to", "torchvision"]
