@@ -1,4 +1,7 @@
-"""What several test files use: random weights, random tensors, a small model, and how equal is equal."""
+"""What several test files use: small models, random weights and tensors, and other libraries' layers and names."""
+
+import subprocess
+import sys
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +32,12 @@ def small_model(**changes) -> VisionTransformer:
     return randomize_(VisionTransformer(**SMALL | changes))
 
 
+def images_of(model: VisionTransformer, *, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Draw three images of the size that the model reads."""
+    embedding = model.embedding.patch_embedding
+    return randn(3, embedding.in_channels, *embedding.image_size).to(dtype)
+
+
 def assert_equal(actual, expected, *, atol: float = 1e-12) -> None:
     """Assert equal values, shapes and types; ``atol=0`` for bit by bit."""
     torch.testing.assert_close(actual, expected, rtol=0, atol=atol)
@@ -37,3 +46,57 @@ def assert_equal(actual, expected, *, atol: float = 1e-12) -> None:
 def parameters_of(module: nn.Module) -> dict[str, Tensor]:
     """Return copies of all parameters by name."""
     return {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
+
+
+def parameter_count(module: nn.Module) -> int:
+    """Return the number of all trained values of a module."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def torchs_names(ours: nn.Module) -> dict[str, Tensor]:
+    """Return the state dict of our encoder, or of a part of it, under the names of torch's own layers."""
+    renamed = {
+        "qkv.": "in_proj_",
+        "self_attention": "self_attn",
+        "ln_1": "norm1",
+        "ln_2": "norm2",
+        "mlp.linear_1": "linear1",
+        "mlp.linear_2": "linear2",
+    }
+    state = {}
+    for name, value in ours.state_dict().items():
+        for our_word, their_word in renamed.items():
+            name = name.replace(our_word, their_word)
+        state["norm" + name[2:] if name.startswith("ln.") else name] = value
+    return state
+
+
+def hugging_face(model: VisionTransformer, **changes) -> nn.Module:
+    """Build Hugging Face's model of the same sizes, with other random weights."""
+    from transformers import ViTConfig, ViTForImageClassification
+
+    embedding, block = model.embedding.patch_embedding, model.encoder.layers[0]
+    config = ViTConfig(
+        hidden_size=embedding.projection.out_features,
+        num_hidden_layers=len(model.encoder.layers),
+        num_attention_heads=block.self_attention.num_heads,
+        intermediate_size=block.mlp.linear_1.out_features,
+        image_size=embedding.image_size,
+        patch_size=embedding.patch_size,
+        num_channels=embedding.in_channels,
+        num_labels=model.head.out_features,
+        **dict(layer_norm_eps=1e-6, attn_implementation="sdpa") | changes,
+    )
+    return randomize_(ViTForImageClassification(config), seed=3)
+
+
+def assert_dropped(actual: Tensor, undropped: Tensor, *, kept: float = 0.5, factor: float = 2.0) -> None:
+    """Assert that a share of the values is kept, multiplied by a factor, and that all others are zero."""
+    is_kept = actual != 0
+    assert abs(is_kept.double().mean().item() - kept) < 0.05
+    assert_equal(actual, torch.where(is_kept, factor * undropped, 0))
+
+
+def run_python(*arguments: str, **options) -> subprocess.CompletedProcess:
+    """Run Python in a process of its own; the timeout is there only to keep a hanging test from waiting forever."""
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=300, **options)

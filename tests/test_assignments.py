@@ -1,6 +1,5 @@
 """The sources of the assignments: their shape, their points, and the rules that hold for every notebook."""
 
-import copy
 import re
 from pathlib import Path
 
@@ -83,24 +82,6 @@ def faults(notebook):
 @pytest.mark.parametrize("name", NAMES)
 def test_source_has_the_shape_of_an_assignment(name):
     assert list(faults(read(name))) == []
-
-
-def test_the_faults_are_found():
-    right = read("assignment_01")
-    ids = [cell.id for cell in right.cells]
-    test, answer = ids.index("patchify-test"), next(k for k, c in enumerate(right.cells) if "Rubric" in c.source)
-
-    def spoilt(spoil):
-        notebook = copy.deepcopy(right)
-        spoil(notebook.cells)
-        return " ".join(faults(notebook))
-
-    assert "not 20 points" in spoilt(lambda cells: cells[test].metadata["nbgrader"].update(points=5))
-    assert "no visible check" in spoilt(lambda cells: cells[test].update(source="### BEGIN HIDDEN TESTS"))
-    assert "no hidden test" in spoilt(lambda cells: cells[test].update(source="checks.patchify(patchify)"))
-    assert "its grade_id" in spoilt(lambda cells: cells[test].update(id="another"))
-    assert "rubric" in spoilt(lambda cells: cells[answer].update(source="Yes."))
-    assert "two hints" in spoilt(lambda cells: [c.update(source=c.source.replace("Hint 2", "More")) for c in cells])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -4,9 +4,8 @@ That they answer in a browser is shown in tests/browser/test_explore.py.
 """
 
 import io
-import subprocess
-import sys
-import time
+import re
+from functools import partial
 
 import einops
 import matplotlib
@@ -18,17 +17,15 @@ from support import assert_equal, parameters_of, small_model
 
 from vit_course import explore, inside, patchify
 from vit_course.data import load_test_images
-from vit_course.explore.pattern_view import MOST_VALUES
+from vit_course.explore.picture import GridPicture
 from vit_course.plots import COLORS, DIVERGING, SEQUENTIAL
-from vit_course.runs import load_trained
 from vit_course.training import learning_rate_schedule
 
 LETTERS = load_test_images()
 ABOUT = dict(mean=[0.4, 0.5, 0.6], std=[0.2, 0.25, 0.5], class_names=["one", "two", "three", "four", "five"])
 IMAGES = torch.rand(9, 3, 8, 12, generator=torch.Generator().manual_seed(2)).double()
-NORMALISED = IMAGES.clone()
-for channel, (mean, std) in enumerate(zip(ABOUT["mean"], ABOUT["std"], strict=True)):
-    NORMALISED[:, channel] = (IMAGES[:, channel] - mean) / std
+MEAN, STD = (torch.tensor(ABOUT[key], dtype=torch.float64)[:, None, None] for key in ("mean", "std"))
+NORMALISED = (IMAGES - MEAN) / STD
 LABELS = torch.arange(9) % 5
 
 
@@ -36,16 +33,15 @@ def decoded(png: bytes) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"), dtype=int)
 
 
-def make(name: str) -> explore.Explorer:
-    """An explorer of each kind, small."""
-    return {
-        "attention": lambda: explore.attention(small_model(), IMAGES[0]),
-        "einops": lambda: explore.einops(LETTERS[0], "c h w -> c w h"),
-        "head_ablation": lambda: explore.head_ablation(small_model(), IMAGES, LABELS),
-        "patches": lambda: explore.patches(LETTERS[0]),
-        "positions": lambda: explore.positions(small_model()),
-        "schedule": explore.schedule,
-    }[name]()
+KINDS = {  # an explorer of each kind, small
+    "attention": lambda: explore.attention(small_model(), IMAGES[0]),
+    "einops": lambda: explore.einops(LETTERS[0], "c h w -> c w h"),
+    "head_ablation": lambda: explore.head_ablation(small_model(), IMAGES, LABELS),
+    "patches": lambda: explore.patches(LETTERS[0, :, :48, :48]),
+    "positions": lambda: explore.positions(small_model()),
+    "schedule": lambda: explore.schedule(total_steps=60, warmup_steps=6),
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def middles(view: explore.Explorer, place: int) -> np.ndarray:
@@ -57,14 +53,11 @@ def middles(view: explore.Explorer, place: int) -> np.ndarray:
     return picture[y.astype(int)[:, None], x.astype(int)]
 
 
-KINDS = sorted(set(explore.__all__) - {"Explorer"})
-
-
-# --- attention -------------------------------------------------------------------------------------------------------
+# Attention
 
 
 @pytest.mark.parametrize("rollout", [False, True])
-@pytest.mark.parametrize("query", [None, (0, 0), (0, 2), (1, 0), (1, 2)])
+@pytest.mark.parametrize("query", [None, (0, 2), (1, 0)])
 def test_attention_is_the_row_of_the_token_that_asks(query, rollout):
     model = small_model()
     with torch.no_grad():
@@ -99,23 +92,25 @@ def test_attention_normalises_what_about_says_and_names_the_answer():
 
 
 def test_attention_says_how_near_it_stays():
-    model, about = load_trained("fashion_mnist")
-    view = explore.attention(model, inside.load_sample().images[0], about=about)
-    view.controls["layer"].value = 1
-    view.controls["head"].value = 2
-    view.picture.selected = (3, 2)
-    near = count = 0
-    for row in range(7):
-        for column in range(7):
-            if (row - 3) ** 2 + (column - 2) ** 2 <= 4:
-                near += view.values[1 + 7 * row + column].item()
-                count += 1
-    best = divmod(view.values[1:].argmax().item(), 7)
+    model = small_model(image_size=(20, 24))  # a grid of 5 x 6
+    view = explore.attention(model, torch.rand(3, 20, 24).double())
+    view.controls["layer"].value, view.controls["head"].value, view.picture.selected = 1, 0, (3, 2)
+    cells = [(row, column) for row in range(5) for column in range(6)]
+    near = [index for index, cell in enumerate(cells, start=1) if (cell[0] - 3) ** 2 + (cell[1] - 2) ** 2 <= 4]
+    best = view.values[1:].argmax().item()
     assert view.text.replace("\u00a0", " ") == (
-        f"Patch (3, 2), layer 1, head 2: {100 * near:.0f} % of its attention stays within 2 patches "
-        f"({100 * count / 50:.0f} % if it looked everywhere alike), {100 * view.values[0]:.0f} % goes to the class "
-        f"token. Most goes to patch {best}: {100 * view.values[1:].max():.0f} %."
+        f"Patch (3, 2), layer 1, head 0: {100 * view.values[near].sum():.0f} % of its attention stays within 2 patches "
+        f"({100 * len(near) / 31:.0f} % if it looked everywhere alike), {100 * view.values[0]:.0f} % goes to the class "
+        f"token. Most goes to patch {cells[best]}: {100 * view.values[1 + best]:.0f} %."
     )
+
+
+def test_an_image_beyond_0_and_1_is_drawn_stretched_and_a_constant_one_is_drawn_too():
+    for image in (3 * IMAGES[0] - 1, torch.full((3, 8, 12), 2.0).double()):
+        view = explore.attention(small_model(), image)
+        drawn = view._image_axes.images[0].get_array()
+        expected = (image - image.min()) / (image.max() - image.min()).clamp(min=1e-9)
+        assert_equal(torch.as_tensor(np.asarray(drawn)), expected.permute(1, 2, 0))
 
 
 def test_the_class_token_asks_by_its_box_and_by_the_picture():
@@ -134,17 +129,17 @@ def test_the_class_token_asks_by_its_box_and_by_the_picture():
     assert view.text.startswith("Patch (1, 1), layer 1")
 
 
-# --- patches ---------------------------------------------------------------------------------------------------------
+# Patches
 
 
-@pytest.mark.parametrize("patch_size", [4, 8, 16, 24])
+@pytest.mark.parametrize("patch_size", [8, 24])
 def test_a_patch_is_what_patchify_cuts(patch_size):
     image = LETTERS[2, :, :48]  # 48 x 96: a grid with other rows than columns
     view = explore.patches(image)
     view.controls["patch_size"].value = patch_size
     rows, columns = 48 // patch_size, 96 // patch_size
     assert view.picture.shape == (rows, columns)
-    for cell in ((0, 0), (0, columns - 1), (rows - 1, 1), (rows // 2, columns // 2)):
+    for cell in ((0, columns - 1), (rows - 1, 1)):
         view.picture.selected = cell
         view.controls["order"].value = "(c p1 p2)"
         assert_equal(view.values, patchify(image[None], patch_size)[0, cell[0] * columns + cell[1]], atol=0)
@@ -201,7 +196,7 @@ def test_another_patch_size_keeps_the_selected_cell_on_the_grid():
     assert_equal(view.values, patchify(LETTERS[:1], 48)[0, 3], atol=0)
 
 
-# --- einops ----------------------------------------------------------------------------------------------------------
+# Einops
 
 
 def test_a_pattern_gives_what_einops_gives():
@@ -219,27 +214,35 @@ def test_a_pattern_gives_what_einops_gives():
     assert view.text == 'repeat(image, "c h w -> c h (n w)") has the shape (3, 96, 192), drawn as c h w.'
 
 
-@pytest.mark.parametrize(
-    "pattern", ["c h w -> h c", "c h -> h c", "c (h w -> c h w", "-> ", "c h w -> c h w …", "c h w -> (h c) (w 5)"]
-)
-def test_a_wrong_pattern_shows_the_message_of_einops(pattern):
-    view = explore.einops(LETTERS[0], "c h w -> h w c")
-    view.controls["pattern"].value = pattern
+def message_of_einops(pattern: str) -> str:
     with pytest.raises(einops.EinopsError) as raised:
         einops.rearrange(LETTERS[0], pattern)
+    return str(raised.value).strip()
+
+
+NO_ARROW = "A pattern has one arrow, ->: the axes as they are, the arrow, the axes as they shall be."
+WRONGLY_TYPED = [("pattern", written, NO_ARROW) for written in ["", "c h w", "c h w - h w c", "c h w -> h -> w"]]
+WRONGLY_TYPED += [
+    ("pattern", written, message_of_einops(written))
+    for written in ["c h w -> h c", "c h -> h c", "c (h w -> c h w", "-> ", "c h w -> c h w …", "c h w -> (h c) (w 5)"]
+]
+WRONGLY_TYPED += [
+    ("sizes", written, f"sizes must read like p1=16, p2=16; got {written!r}")
+    for written in ["p1", "p1=", "p1=x", "p1=-1", "p1=1.5", "p1=16 p2=16"]
+]
+
+
+@pytest.mark.parametrize(("control", "written", "message"), WRONGLY_TYPED)
+def test_what_is_typed_wrongly_is_explained_until_it_is_right(control, written, message):
+    view = explore.einops(LETTERS[0], "c h w -> h w c")
+    right = view.controls[control].value
+    view.controls[control].value = written
     assert view.values is None
-    assert view.message == str(raised.value).strip()
-    assert view.text.endswith(f"stops: {view.message.splitlines()[-1].strip()}")
-    view.controls["pattern"].value = "c h w -> h w c"
+    assert view.message == message
+    assert view.text.endswith(f"stops: {message.splitlines()[-1].strip()}")
+    view.controls[control].value = right
     assert view.message is None
     assert_equal(view.values, LETTERS[0].permute(1, 2, 0), atol=0)
-
-
-@pytest.mark.parametrize("pattern", ["", "c h w", "c h w - h w c", "c h w -> h -> w"])
-def test_a_pattern_without_its_arrow_is_told_so(pattern):
-    view = explore.einops(LETTERS[0], "c h w -> h w c")
-    view.controls["pattern"].value = pattern
-    assert view.message.startswith("A pattern has one arrow, ->:")
 
 
 @pytest.mark.parametrize("pattern", ["$x_{ c h w -> h w", "c h w -> " + 400 * "h w ", "c h w -> " + 400 * "h"])
@@ -254,25 +257,15 @@ def test_whatever_is_typed_is_drawn(pattern):
     assert box.y0 > view._footer.get_window_extent().y1
 
 
-@pytest.mark.parametrize("sizes", ["n=100000", "n=1000000000000", f"n={10**30}"])
+@pytest.mark.parametrize("sizes", ["n=100000", f"n={10**12}", f"n={10**30}"])
 def test_a_gigantic_result_is_refused_before_it_is_made(sizes):
     view = explore.einops(LETTERS, "b c h w -> b c h (n w)", operation="repeat", n=2)
     assert view.values.shape == (6, 3, 96, 192)
-    started = time.perf_counter()
     view.controls["sizes"].value = sizes
-    assert time.perf_counter() - started < 5
     assert view.values is None
     assert view.message
     if sizes == "n=100000":
-        assert view.message.startswith("The result (6, 3, 96, 9600000) would have 16,588,800,000 values")
-    assert f"{MOST_VALUES:,}" == "4,000,000"
-
-
-@pytest.mark.parametrize("written", ["p1", "p1=", "p1=x", "p1=-1", "p1=1.5", "p1=16 p2=16"])
-def test_sizes_that_are_none_are_named(written):
-    view = explore.einops(LETTERS[0], "c (gh p1) (gw p2) -> c (p1 gh) (p2 gw)", p1=16, p2=16)
-    view.controls["sizes"].value = written
-    assert view.message == f"sizes must read like p1=16, p2=16; got {written!r}"
+        assert view.message.startswith("The result (6, 3, 96, 9600000) would have 16,588,800,000 values; 4,000,000 is")
 
 
 @pytest.mark.parametrize(
@@ -280,7 +273,6 @@ def test_sizes_that_are_none_are_named(written):
     [
         ("c h w -> h w c", (96, 96, 3), "h w c"),
         ("c h w -> c h w", (3, 96, 96), "c h w"),
-        ("c h w -> c w h", (3, 96, 96), "c h w"),
         ("c h w -> h (w c)", (96, 288), "h w"),
         ("c h w -> (c h w) 1", (27648, 1), "h w"),
         ("c h w -> h c w", (96, 3, 96), None),
@@ -312,75 +304,64 @@ def test_a_marked_part_is_found_again_in_the_result():
     assert (decoded(view.picture.png) == before).all()
 
 
-# --- positions -------------------------------------------------------------------------------------------------------
+# Positions
 
 
 def test_positions_are_cosines_of_the_embeddings():
     model = small_model()
-    embedding = model.embedding.pos_embedding[0].detach()
+    similarity = inside.position_similarity(model)
     view = explore.positions(model)
-    for row in range(2):
-        for column in range(3):
-            view.picture.selected = (row, column)
-            assert_equal(view.values, inside.position_similarity(model)[row, column])
+    for cell in ((0, 2), (1, 0)):
+        view.picture.selected = cell
+        assert_equal(view.values, similarity[cell])
     view.picture.selected = None
-    for row in range(2):
-        for column in range(3):
-            a, b = embedding[0], embedding[1 + 3 * row + column]
-            assert_equal(view.values[row, column], (a @ b) / (a @ a).sqrt() / (b @ b).sqrt())
+    token, *patches = model.embedding.pos_embedding[0].detach()
+    expected = torch.stack([token @ patch / (token.norm() * patch.norm()) for patch in patches])
+    assert_equal(view.values, expected.reshape(2, 3))
     assert view.text.startswith("The class token's position")
 
 
 def test_positions_say_what_is_near_and_far():
-    model, _ = load_trained("fashion_mnist")
-    view = explore.positions(model)
+    view = explore.positions(small_model(image_size=(20, 24)))  # a grid of 5 x 6
     view.picture.selected = (2, 3)
-    groups = dict(neighbours=[], row=[], column=[], elsewhere=[])
-    for row in range(7):
-        for column in range(7):
-            near = abs(row - 2) <= 1 and abs(column - 3) <= 1
-            if (row, column) != (2, 3):
-                name = "neighbours" if near else "row" if row == 2 else "column" if column == 3 else "elsewhere"
-                groups[name].append(view.values[row, column].item())
-    means = {name: f"{sum(found) / len(found):.2f}" for name, found in groups.items()}
-    assert view.text == (
-        f"Position of patch (2, 3): its cosine similarity is on average {means['neighbours']} with its neighbours, "
-        f"{means['row']} with the rest of its row, {means['column']} with the rest of its column, "
-        f"{means['elsewhere']} elsewhere."
-    )
+    rows, columns = torch.meshgrid(torch.arange(5), torch.arange(6), indexing="ij")
+    near = (rows - 2).abs().maximum((columns - 3).abs()) <= 1
+    groups = {
+        "with its neighbours": near & ((rows != 2) | (columns != 3)),
+        "with the rest of its row": (rows == 2) & ~near,
+        "with the rest of its column": (columns == 3) & ~near,
+        "elsewhere": (rows != 2) & (columns != 3) & ~near,
+    }
+    means = ", ".join(f"{view.values[group].mean():.2f} {name}" for name, group in groups.items())
+    assert view.text == f"Position of patch (2, 3): its cosine similarity is on average {means}."
 
 
-# --- schedule --------------------------------------------------------------------------------------------------------
+# Schedule
 
 
 def test_the_schedule_is_the_package_s():
     view = explore.schedule(peak=2e-3, total_steps=50, warmup_steps=10, final=5e-4)
-    options = dict(total_steps=50, warmup_steps=10, peak=2e-3, final=5e-4)
-    rates = [learning_rate_schedule(step, **options) for step in range(50)]
-    assert_equal(view.values, torch.tensor(rates, dtype=torch.float64))
-    view.controls["total_steps"].value = 30
-    view.controls["peak"].value = 0.01
-    view.controls["warmup_steps"].value = 4
-    view.controls["final"].value = 0.2
+    new = dict(total_steps=30, peak=0.01, warmup_steps=4, final=0.2)  # the last one a share of the peak
+    for options in (dict(total_steps=50, warmup_steps=10, peak=2e-3, final=5e-4), new | dict(final=0.002)):
+        rates = [learning_rate_schedule(step, **options) for step in range(options["total_steps"])]
+        assert_equal(view.values, torch.tensor(rates, dtype=torch.float64))
+        for name, value in new.items():
+            view.controls[name].value = value
     view.picture.selected = (0, 29)
-    assert view.values.shape == (30,)
-    assert view.values[0].item() == pytest.approx(0.01 / 4)
-    assert view.values[3].item() == pytest.approx(0.01)
-    assert view.values[29].item() == pytest.approx(0.002)
     assert view.text.startswith("Step 29 of 0 to 29: a learning rate of 2.00e-03, 20\u00a0% of the peak.")
     assert f"{100 * view.values.mean() / 0.01:.0f}\u00a0% of the peak." in view.text
 
 
 def test_fewer_steps_take_warm_up_and_the_step_that_is_read_along():
-    view = explore.schedule(total_steps=1000, warmup_steps=400)
-    view.picture.selected = (0, 900)
+    view = explore.schedule(total_steps=200, warmup_steps=150)
+    view.picture.selected = (0, 180)
     view.controls["total_steps"].value = 100
     assert view.controls["warmup_steps"].value == 100
     assert view.picture.shape == (1, 100)
     assert view.picture.selected == (0, 99)
 
 
-# --- head ablation ---------------------------------------------------------------------------------------------------
+# Head ablation
 
 
 @pytest.mark.parametrize("pool", ["token", "mean"])
@@ -414,33 +395,21 @@ def test_the_menu_of_heads_and_the_clicks_keep_in_step():
     assert view.text.startswith("No head is off")
 
 
-def test_silencing_a_layer_of_the_trained_model_costs_accuracy():
-    model, about = load_trained("fashion_mnist")
-    sample = inside.load_sample()
-    view = explore.head_ablation(model, sample.images, sample.labels, about=about)
-    with torch.no_grad():
-        right = model(sample.normalized().images[:100]).argmax(dim=-1) == sample.labels[:100]
-    assert view.values.mean().item() == pytest.approx(right.float().mean().item())
-    whole = view.values.mean()
-    view.controls["heads"].value = "layer 0 off"
-    assert view.values.mean() < whole - 0.05
-
-
-# --- all of them -----------------------------------------------------------------------------------------------------
+# All of them
 
 CHANGES = {
     "attention": [("layer", 0), ("head", 1), ("rollout", True), ("class_token", True)],
     "einops": [("operation", "repeat"), ("pattern", "c h w -> h w c"), ("pattern", "c h"), ("sizes", "x=3")],
     "head_ablation": [("heads", "all off")],
-    "patches": [("patch_size", 8), ("order", "(p1 p2 c)")],
+    "patches": [("patch_size", 12), ("order", "(p1 p2 c)")],
     "positions": [("class_token", True)],
-    "schedule": [("peak", 1e-2), ("total_steps", 500), ("warmup_steps", 0), ("final", 0.5)],
+    "schedule": [("peak", 1e-2), ("total_steps", 90), ("warmup_steps", 0), ("final", 0.5)],
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_control_changes_the_picture_and_the_words_and_back(kind):
-    view = make(kind)
+@every_kind
+def test_every_control_and_cell_changes_the_picture(kind):
+    view = KINDS[kind]()
     assert {name for name, _ in CHANGES[kind]} | {"reduction"} >= set(view.controls)
     for name, value in CHANGES[kind]:
         before = view.picture.png, view.text
@@ -449,29 +418,23 @@ def test_every_control_changes_the_picture_and_the_words_and_back(kind):
         assert view.picture.png != before[0], name
         view.controls[name].value = old
         assert (view.picture.png, view.text) == before, name
+    before = view.picture.png
+    cell, name = tuple(size - 1 for size in view.picture.shape), "selected"
+    if kind == "head_ablation":
+        cell, name = [cell], "pressed"
+    setattr(view.picture, name, cell)
+    assert view.picture.png != before
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_another_cell_changes_the_picture_and_back(kind):
-    view = make(kind)
-    first = view.picture.selected
-    name = "pressed" if kind == "head_ablation" else "selected"
-    before = view.picture.png, view.text
-    last = view.picture.shape[0] - 1, view.picture.shape[1] - 1
-    setattr(view.picture, name, [last] if name == "pressed" else last)
-    assert view.picture.png != before[0]
-    setattr(view.picture, name, [] if name == "pressed" else first)
-    assert (view.picture.png, view.text) == before
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@every_kind
 def test_the_stored_output_is_a_labelled_picture(kind):
-    view = make(kind)
+    view = KINDS[kind]()
     bundle = view._repr_mimebundle_()
     assert set(bundle) == {"application/vnd.jupyter.widget-view+json", "image/png", "text/plain"}
     assert bundle["text/plain"].startswith(f"explore.{kind}: {view.text}\n")
     assert "JupyterLab" in bundle["text/plain"]
-    assert bundle["text/plain"] == make(kind)._repr_mimebundle_()["text/plain"]
+    assert all(control.description for control in view.controls.values())
+    assert bundle["text/plain"] == KINDS[kind]()._repr_mimebundle_()["text/plain"]
     still, live = decoded(view.still()), decoded(view.picture.png)
     assert still.shape == live.shape
     assert still.shape[1] <= 8.5 * 110
@@ -481,23 +444,17 @@ def test_the_stored_output_is_a_labelled_picture(kind):
     assert view.picture.label.startswith(f"{kind}. ")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every_kind
 def test_the_picture_does_not_depend_on_what_was_plotted_before(kind):
     with matplotlib.rc_context({"text.color": "red", "axes.titlesize": 20, "font.size": 6}):
-        loud = make(kind).still()
+        loud = KINDS[kind]().still()
     with matplotlib.rc_context(matplotlib.rcParamsDefault):
-        assert make(kind).still() == loud
+        assert KINDS[kind]().still() == loud
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_control_is_described(kind):
-    for name, control in make(kind).controls.items():
-        assert control.description, name
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@every_kind
 def test_all_letters_fit_on_the_picture(kind):
-    view = make(kind)
+    view = KINDS[kind]()
     renderer = view.figure.canvas.get_renderer()
     for text in view.figure.findobj(lambda artist: hasattr(artist, "get_fontsize") and artist.get_visible()):
         if text.get_text():
@@ -506,105 +463,46 @@ def test_all_letters_fit_on_the_picture(kind):
             assert text.get_fontsize() >= 9, text.get_text()
 
 
-@pytest.mark.parametrize("heads", [1, 4, 12])
-def test_the_names_of_heads_lie_between_their_maps(heads):
-    model = small_model(image_size=56, num_heads=heads, hidden_dim=24)  # a grid of 14 x 14
-    view = explore.attention(model, torch.rand(3, 56, 56).double())
-    axes, renderer = view._heads.axes, view.figure.canvas.get_renderer()
-    for text, (top, left) in zip(axes.texts, view._tiles, strict=True):
-        _, map_top = axes.transData.transform((left - 0.5, top - 0.5))
-        box = text.get_window_extent(renderer)
-        assert box.y0 >= map_top
-        if top > view._tiles[0][0]:
-            upper = max(other for other, _ in view._tiles if other < top) + 14
-            assert box.y1 <= axes.transData.transform((0, upper - 0.5))[1] + 1
-        assert text.get_text() == f"head {view._tiles.index((top, left))}"
+# Wrong input
 
-
-@pytest.mark.usefixtures("as_readers_run_it")
-def test_an_answer_comes_at_once():
-    """Under 100 ms of this thread's time, at the size of the course's images; other programs do not count."""
-    model, about = load_trained("fashion_mnist")
-    sample = inside.load_sample()
-    views = [
-        (explore.attention(model, sample.images[0], about=about), "selected", [(row, row) for row in range(7)]),
-        (explore.patches(LETTERS[0]), "selected", [(row, row) for row in range(6)]),
-        (explore.positions(model), "selected", [(row, row) for row in range(7)]),
-        (explore.einops(LETTERS[0], "c h w -> c w h"), "selected", [(row, row) for row in range(6)]),
-        (explore.schedule(), "selected", [(0, step) for step in range(0, 999, 150)]),
-        (
-            explore.head_ablation(model, sample.images, sample.labels, about=about),
-            "pressed",
-            [[(layer, head)] for layer in range(4) for head in range(4)],
-        ),
-    ]
-    for view, name, states in views:
-        seconds = []
-        for state in states:
-            started = time.thread_time()
-            setattr(view.picture, name, state)
-            seconds.append(time.thread_time() - started)
-        assert min(seconds) < 0.1, (view.name, seconds)
-
-
-# --- wrong input -----------------------------------------------------------------------------------------------------
-
+attention = partial(explore.attention, small_model())
+ablation = partial(explore.head_ablation, small_model())
 WRONG = [
-    (lambda: explore.attention("B/16", IMAGES[0]), "model must be a vit_course.VisionTransformer; got str"),
-    (lambda: explore.attention(small_model(), IMAGES), "image must have 3 axes, (c, h, w); got 4"),
-    (lambda: explore.attention(small_model(), IMAGES[0, :, :, :8]), "image must have shape (c=3, h=8, w=12); got"),
-    (lambda: explore.attention(small_model(), IMAGES[0] * 3 - 1, about=ABOUT), "image must hold values in [0, 1], as"),
-    (lambda: explore.attention(small_model(), IMAGES[0], about={"mean": [0]}), "about must hold mean and std"),
-    (lambda: explore.attention(small_model(), IMAGES[0], about=dict(mean=[0.5], std=[1])), "about must have one mean"),
-    (lambda: explore.positions(None), "model must be a vit_course.VisionTransformer; got NoneType"),
-    (lambda: explore.patches(LETTERS), "image must have 3 axes, (c, h, w); got 4"),
-    (lambda: explore.patches(LETTERS[0].permute(1, 2, 0)), "image must have 1 or 3 channels in front"),
-    (lambda: explore.patches(LETTERS[0] * 255), "image must hold values in [0, 1]; got"),
-    (lambda: explore.patches((LETTERS[0] * 255).byte()), "image must be floating point; got torch.uint8"),
-    (lambda: explore.patches(LETTERS[0] * torch.nan), "image must hold values in [0, 1]; got nan"),
-    (
-        lambda: explore.patches(LETTERS[0], patch_size=17),
-        "patch_size must be one of 3, 4, 6, 8, 12, 16, 24, 32, 48, 96;",
-    ),
-    (lambda: explore.patches(torch.zeros(3, 97, 101)), "image must have sides with a common patch size; got 97 x 101"),
-    (lambda: explore.einops(LETTERS[0, 0]), "image must have 3 axes"),
-    (lambda: explore.einops(LETTERS[0] - 1), "image must hold values in [0, 1]"),
-    (lambda: explore.einops(LETTERS[0].permute(1, 2, 0)), "image must have 1 or 3 channels"),
-    (lambda: explore.einops(LETTERS[0], operation="pack"), "operation must be one of 'rearrange', 'reduce', 'repeat'"),
-    (lambda: explore.einops(LETTERS[0], reduction="median"), "reduction must be one of"),
-    (lambda: explore.schedule(peak=1.0), "peak must lie in 1e-5 to 0.1; got 1.0"),
-    (lambda: explore.schedule(total_steps=10, warmup_steps=11), "warmup_steps must be at most total_steps=10; got 11"),
-    (lambda: explore.schedule(total_steps=10**6), "total_steps must be at most MOST_STEPS=2000"),
-    (lambda: explore.schedule(final=0.1), "final must be at most peak=0.001; got 0.1"),
-    (lambda: explore.head_ablation(small_model(), IMAGES[0], LABELS), "images must have 4 axes, (b, c, h, w); got 3"),
-    (lambda: explore.head_ablation(small_model(), IMAGES, LABELS[:3]), "labels must be int64 of shape (9,)"),
-    (lambda: explore.head_ablation(small_model(), IMAGES, LABELS + 1), "labels must lie in 0 .. 4"),
-    (
-        lambda: explore.head_ablation(small_model(), IMAGES, LABELS, count=0),
-        "count must be a whole number of at least 1",
-    ),
-    (lambda: setattr(make("attention").picture, "selected", (2, 0)), "selected must lie in the grid of 2 x 3 cells"),
-    (lambda: setattr(make("attention").picture, "selected", (0, -1)), "selected must lie in the grid of 2 x 3 cells"),
-    (
-        lambda: setattr(make("head_ablation").picture, "pressed", [(0, 0), (0, 2)]),
-        "pressed must lie in the grid of 2 x 2",
-    ),
+    (partial(explore.attention, "B/16", IMAGES[0]), "model must be a vit_course.VisionTransformer; got str"),
+    (partial(attention, IMAGES), "image must have 3 axes, (c, h, w); got 4"),
+    (partial(attention, IMAGES[0, :, :, :8]), "image must have shape (c=3, h=8, w=12); got"),
+    (partial(attention, IMAGES[0] * 3 - 1, about=ABOUT), "image must hold values in [0, 1], as"),
+    (partial(attention, IMAGES[0], about={"mean": [0]}), "about must hold mean and std"),
+    (partial(attention, IMAGES[0], about=dict(mean=[0.5], std=[1])), "about must have one mean"),
+    (partial(explore.positions, None), "model must be a vit_course.VisionTransformer; got NoneType"),
+    (partial(explore.patches, LETTERS), "image must have 3 axes, (c, h, w); got 4"),
+    (partial(explore.patches, LETTERS[0].permute(1, 2, 0)), "image must have 1 or 3 channels in front"),
+    (partial(explore.patches, LETTERS[0] * 255), "image must hold values in [0, 1]; got"),
+    (partial(explore.patches, (LETTERS[0] * 255).byte()), "image must be floating point; got torch.uint8"),
+    (partial(explore.patches, LETTERS[0] * torch.nan), "image must hold values in [0, 1]; got nan"),
+    (partial(explore.patches, LETTERS[0], patch_size=17), "patch_size must be one of 3, 4, 6, 8, 12, 16, 24, 32,"),
+    (partial(explore.patches, torch.zeros(3, 97, 101)), "image must have sides with a common patch size; got 97 x 101"),
+    (partial(explore.einops, LETTERS[0, 0]), "image must have 3 axes"),
+    (partial(explore.einops, LETTERS[0] - 1), "image must hold values in [0, 1]"),
+    (partial(explore.einops, LETTERS[0].permute(1, 2, 0)), "image must have 1 or 3 channels"),
+    (partial(explore.einops, LETTERS[0], operation="pack"), "operation must be one of 'rearrange', 'reduce', 'repeat'"),
+    (partial(explore.einops, LETTERS[0], reduction="median"), "reduction must be one of"),
+    (partial(explore.schedule, peak=1.0), "peak must lie in 1e-5 to 0.1; got 1.0"),
+    (partial(explore.schedule, total_steps=10, warmup_steps=11), "warmup_steps must be at most total_steps=10; got 11"),
+    (partial(explore.schedule, total_steps=10**6), "total_steps must be at most MOST_STEPS=2000"),
+    (partial(explore.schedule, final=0.1), "final must be at most peak=0.001; got 0.1"),
+    (partial(ablation, IMAGES[0], LABELS), "images must have 4 axes, (b, c, h, w); got 3"),
+    (partial(ablation, IMAGES, LABELS[:3]), "labels must be int64 of shape (9,)"),
+    (partial(ablation, IMAGES, LABELS + 1), "labels must lie in 0 .. 4"),
+    (partial(ablation, IMAGES, LABELS, count=0), "count must be a whole number of at least 1"),
+    (partial(setattr, GridPicture(), "selected", (2, 0)), "selected must lie in the grid of 1 x 1 cells"),
+    (partial(setattr, GridPicture(), "selected", (0, -1)), "selected must lie in the grid of 1 x 1 cells"),
+    (partial(setattr, GridPicture(), "pressed", [(0, 0), (0, 2)]), "pressed must lie in the grid of 1 x 1 cells"),
 ]
 
 
 @pytest.mark.parametrize(("call", "says"), WRONG, ids=[says for _, says in WRONG])
 @pytest.mark.usefixtures("as_readers_run_it")
 def test_wrong_input_is_named(call, says):
-    with pytest.raises(ValueError, match="^" + says.replace("(", r"\(").replace(")", r"\)").replace("[", r"\[")):
+    with pytest.raises(ValueError, match=f"^{re.escape(says)}"):
         call()
-
-
-def run(code: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-
-
-def test_the_package_itself_needs_no_widgets():
-    light = "import sys, vit_course; print(sorted({'ipywidgets', 'anywidget', 'matplotlib'} & set(sys.modules)))"
-    assert run(light).stdout.strip() == "[]"
-    without = "import sys; sys.modules['ipywidgets'] = None; import vit_course.explore"
-    assert "vit_course.explore needs ipywidgets and anywidget, and ipywidgets is missing" in run(without).stderr

@@ -32,7 +32,7 @@ def random_maps(*shape, seed=3):
     return list((2 * randn(*shape, seed=seed)).softmax(dim=-1))
 
 
-# --- attention_rollout -----------------------------------------------------------------------------------------------
+# attention_rollout
 
 
 def test_rollout_adds_up_all_paths():
@@ -47,31 +47,16 @@ def test_rollout_adds_up_all_paths():
     assert_equal(inside.attention_rollout(maps), expected)
 
 
-def test_rollout_by_hand():
-    first = torch.tensor([[0.0, 1.0], [0.0, 1.0]])  # both tokens look at token 1
-    last = torch.tensor([[1.0, 0.0], [1.0, 0.0]])  # both look at token 0
-    rollout = inside.attention_rollout([first[None, None], last[None, None]])
-    # 0.5 A + 0.5 I is [[0.5, 0.5], [0, 1]], then [[1, 0], [0.5, 0.5]]: last times first
-    assert_equal(rollout, torch.tensor([[[0.5, 0.5], [0.25, 0.75]]]))
-
-
 def test_rollout_of_a_model_shares_out_whole_rows_and_leaves_the_maps():
     maps = maps_of_a_model()
     before = copy.deepcopy(maps)
     rollout = inside.attention_rollout(maps)
     assert rollout.shape == (5, 7, 7)
     assert_equal(rollout.sum(dim=-1), torch.ones(5, 7, dtype=torch.float64))
-    assert rollout.std() > 0.01
-    assert_equal(inside.attention_rollout([layer[2:3] for layer in maps])[0], rollout[2])
-    assert all(torch.equal(old, new) for old, new in zip(before, maps, strict=True))
+    assert_equal(maps, before, atol=0)
 
 
-def test_rollout_without_attention_to_others_is_the_identity():
-    eye = torch.eye(4, dtype=torch.float64).expand(2, 3, 4, 4)
-    assert_equal(inside.attention_rollout([eye] * 5), eye[:, 0])
-
-
-# --- attention_distance ----------------------------------------------------------------------------------------------
+# attention_distance
 
 
 @pytest.mark.parametrize("grid", [(2, 3), (3, 2), (1, 6), (6, 1)])
@@ -91,30 +76,7 @@ def test_distance_by_loops_over_pairs_of_patches(grid):
     assert_equal(inside.attention_distance(maps, grid_size=grid, patch_size=16), 16 * expected, atol=1e-11)
 
 
-def test_distance_by_hand():
-    # three patches in a row; the class token takes nine tenths of all attention and counts for nothing
-    weights = torch.tensor([[0.7, 0.1, 0.1, 0.1], [0.9, 0.0, 0.1, 0.0], [0.9, 0.1, 0.0, 0.0], [0.9, 0.1, 0.0, 0.0]])
-    # patch 0 looks at 1, patch 1 at 0, patch 2 at 0: 1, 1 and 2 away
-    assert_equal(inside.attention_distance([weights[None, None]], grid_size=(1, 3)), torch.tensor([[4 / 3]]), atol=1e-6)
-    even = torch.full((1, 1, 4, 4), 0.25)  # 1, 2/3 and 1 on average
-    assert_equal(inside.attention_distance([even], grid_size=(3, 1)), torch.tensor([[8 / 9]]), atol=1e-6)
-
-
-def test_distance_to_oneself_is_zero():
-    maps = [torch.eye(7, dtype=torch.float64).expand(2, 4, 7, 7)]
-    assert_equal(inside.attention_distance(maps, grid_size=GRID), torch.zeros(1, 4, dtype=torch.float64), atol=0)
-
-
-def test_distance_does_not_depend_on_what_the_class_token_gets():
-    maps = random_maps(2, 3, 4, 7, 7)
-    expected = inside.attention_distance(maps, grid_size=GRID)
-    for layer in maps:
-        layer[..., 1:, :] *= torch.linspace(0.1, 1, 6, dtype=torch.float64)[:, None]
-        layer[..., 0] = 1 - layer[..., 1:].sum(dim=-1)
-    assert_equal(inside.attention_distance(maps, grid_size=GRID), expected)
-
-
-# --- positions and filters -------------------------------------------------------------------------------------------
+# Positions and filters
 
 
 def test_position_similarity_is_the_cosine_of_every_pair():
@@ -144,16 +106,6 @@ def test_components_are_the_eigenvectors_of_the_covariance(sizes):
     assert torch.equal(flat.abs().max(dim=1).values, flat.max(dim=1).values)
 
 
-def test_all_components_explain_the_whole_variance():
-    model = small_model(in_channels=1)
-    components, shares = inside.projection_components(model, 16)
-    assert shares.sum().item() == pytest.approx(1)
-    assert_equal(shares, shares.sort(descending=True).values, atol=0)
-    filters = model.embedding.patch_embedding.projection.weight.detach()
-    centred, flat = filters - filters.mean(dim=0), components.flatten(1)
-    assert_equal(centred @ flat.T @ flat, centred)
-
-
 def test_a_component_is_laid_out_as_a_patch():
     model = small_model()
     with torch.no_grad():
@@ -167,26 +119,19 @@ def test_a_component_is_laid_out_as_a_patch():
     assert shares.item() == pytest.approx(1)
 
 
-# --- layer_tokens ----------------------------------------------------------------------------------------------------
+# layer_tokens
 
 
 def test_layer_tokens_are_what_the_parts_of_the_model_hand_on():
-    model = model_with()
-    seen = []
+    model, seen = model_with(), []
     for part in [model.embedding, *model.encoder.layers]:
-        part.register_forward_hook(lambda module, given, result: seen.append(result))
-    features = model.forward_features(IMAGES)
-    passed = list(seen)
-    tokens = inside.layer_tokens(model, IMAGES)
-    assert len(tokens) == len(passed) == 4
-    for own, other in zip(tokens, passed, strict=True):
-        assert_equal(own, other.detach(), atol=0)
-        assert not own.requires_grad
-    assert_equal(model.encoder.ln(tokens[-1]).detach(), features.detach(), atol=0)
-    assert (tokens[1] - tokens[0]).abs().max() > 0.01
+        part.register_forward_hook(lambda module, given, result: seen.append(result.detach()))
+    model(IMAGES)
+    expected = list(seen)
+    assert_equal(inside.layer_tokens(model, IMAGES), expected, atol=0)
 
 
-# --- silenced heads --------------------------------------------------------------------------------------------------
+# Silenced heads
 
 
 @torch.no_grad()
@@ -210,7 +155,7 @@ def logits_without(model, images, silent):
 
 @pytest.mark.parametrize(
     "heads",
-    [[(0, 0)], [(2, 3)], [(1, 3), (2, 0), (1, 1)], {(0, 2), (2, 2)}, [(1, head) for head in range(4)], [(2, 1)] * 2],
+    [[(2, 3)], [(1, 3), (2, 0), (1, 1)], {(0, 2), (2, 2)}, [(1, head) for head in range(4)], [(2, 1)] * 2],
 )
 def test_a_silenced_head_adds_nothing(heads):
     model = model_with()
@@ -259,7 +204,7 @@ def test_ablation_counts_what_is_still_right(training):
     assert len(accuracies.unique()) > 3
 
 
-# --- nearest ---------------------------------------------------------------------------------------------------------
+# nearest
 
 
 def test_nearest_by_sorting_every_pair():
@@ -274,13 +219,3 @@ def test_nearest_by_sorting_every_pair():
         best = sorted(range(11), key=cosines.__getitem__, reverse=True)[:3]
         assert indices[place].tolist() == best
         assert values[place].tolist() == pytest.approx([cosines[each] for each in best], abs=1e-12)
-
-
-def test_nearest_does_not_depend_on_length_and_finds_itself():
-    features = randn(9, 5)
-    values, indices = inside.nearest(features * torch.linspace(0.01, 9, 9)[:, None], 3 * features[[4, 0]], 9)
-    assert indices[:, 0].tolist() == [4, 0]
-    assert_equal(values[:, 0], torch.ones(2, dtype=torch.float64))
-    assert_equal(values, F.cosine_similarity(features[[4, 0]][:, None], features[indices], dim=-1))
-    opposite, last = inside.nearest(torch.cat([features, -features[:1]]), features[:1], 10)
-    assert (opposite[0, -1].item(), last[0, -1].item()) == (pytest.approx(-1), 9)

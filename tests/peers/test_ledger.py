@@ -1,15 +1,13 @@
 """The ledger of lesson 08: its rows on torchvision and timm, on fresh models and by value."""
 
 import importlib
-import math
 
-import peers
 import pytest
 import torch
-import torch.nn.functional as F
 from support import assert_equal, randn, randomize_
 from torch import nn
 
+from tools.benchmarks import peers
 from vit_course import VisionTransformer
 from vit_course.weights import to_timm, to_torchvision
 
@@ -172,10 +170,3 @@ def test_the_block_for_a_network_prepares_a_photo_as_torchvision_does():
         picture = torch.rand(3, *shape, generator=torch.Generator().manual_seed(0))
         mine = lesson.N.prepared(picture, 224, 256, preset.mean, preset.std)
         torch.testing.assert_close(mine[0], preset(picture), rtol=0, atol=1e-5)
-
-
-def test_the_tanh_form_is_another_gelu():
-    # the JAX code is read, not run; its form is torch's "tanh"
-    x = torch.linspace(-4, 4, 101, dtype=torch.float64)
-    formula = x / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    assert_equal(formula, F.gelu(x, approximate="tanh"))

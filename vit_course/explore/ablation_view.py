@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import ipywidgets
 import numpy as np
 from jaxtyping import Float, Int64
-from torch import Tensor, nn
+from torch import Tensor
 
 from vit_course import VisionTransformer, arguments, inside, plots
 from vit_course.explore import model_input
@@ -49,18 +49,6 @@ def head_ablation(
     return AblationExplorer(model, model_input.as_read("images", images, about)[:count], labels[:count], about)
 
 
-class Known(nn.Module):
-    """In the place of an embedding and some layers: the tokens that they gave."""
-
-    def __init__(self, tokens: Tensor) -> None:
-        super().__init__()
-        self.tokens = tokens
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the tokens."""
-        return self.tokens
-
-
 class AblationExplorer(Explorer):
     """What each head is worth alone, and what the model gets right without those that are off."""
 
@@ -71,36 +59,26 @@ class AblationExplorer(Explorer):
         self.model, self.labels = model, labels.cpu()
         with model_input.eval_mode(model) as device:
             self._images = images.to(device)
-            self._tokens = inside.layer_tokens(model, self._images)
             self.alone = inside.head_ablation(model, self._images, labels.to(device)).cpu()
-        self._known: dict[frozenset, Tensor] = {}
-        self._whole = self._right(frozenset())
+        self._whole = self._right([])
         self._names = model_input.class_names(about, model.head.out_features)
         figure = new_figure(4.5)
         self._draw_heads(figure)
         self._draw_classes(figure)
         layers, heads = self.alone.shape
-        everything = {(layer, head) for layer in range(layers) for head in range(heads)}
-        self._presets = {"as clicked": None, "all on": set()}
-        self._presets |= {f"layer {n} off": {(n, head) for head in range(heads)} for n in range(layers)}
-        self._presets |= {"all off": everything}
+        by_layer = {f"layer {n} off": {(n, head) for head in range(heads)} for n in range(layers)}
+        self._presets = {"as clicked": None, "all on": set(), **by_layer, "all off": set().union(*by_layer.values())}
         self._was: set = set()
         menu = ipywidgets.Dropdown(options=list(self._presets), value="all on", description="heads")
         places = [place(self._cells.axes)]
         picture = GridPicture(shape=(layers, heads), places=places, selected=(0, 0), toggles=True)
         super().__init__(figure, dict(heads=menu), picture, [self._veil, self._off_signs, *self._bars])
 
-    def _right(self, off: frozenset[tuple[int, int]]) -> Tensor:
+    def _right(self, off: list[tuple[int, int]]) -> Tensor:
         """Return for every image whether the answer is right without these heads: 1 or 0."""
-        if off not in self._known:
-            first = min((layer for layer, _ in off), default=len(self.model.encoder.layers))
-            silenced = inside.silence_heads(self.model, off)
-            silenced.embedding = Known(self._tokens[first])  # up to the first layer with a head off, nothing changes
-            silenced.encoder.layers = silenced.encoder.layers[first:]
-            with model_input.eval_mode(silenced):
-                answers = silenced(self._images).argmax(dim=-1).cpu()
-            self._known[off] = (answers == self.labels).float()
-        return self._known[off]
+        silenced = inside.silence_heads(self.model, off)
+        with model_input.eval_mode(silenced):
+            return (silenced(self._images).argmax(dim=-1).cpu() == self.labels).float()
 
     def _draw_heads(self, figure) -> None:
         layers, heads = self.alone.shape
@@ -132,12 +110,10 @@ class AblationExplorer(Explorer):
     def show(self) -> str:
         """Draw what is left without the heads that are off."""
         off = self._off()
-        self.values = self._right(frozenset(off))
+        self.values = self._right(off)
         self._off_signs.set_data([head for _, head in off], [layer + 0.27 for layer, _ in off])
         veil = np.ones((*self.alone.shape, 4))
-        veil[..., 3] = 0
-        for layer, head in off:
-            veil[layer, head, 3] = 0.6
+        veil[..., 3] = [[0.6 * ((layer, head) in off) for head in range(veil.shape[1])] for layer in range(len(veil))]
         self._veil.set_data(veil)
         for bar, index in zip(self._bars, self._classes, strict=True):
             bar.set_width(self.values[self.labels == index].mean().item())

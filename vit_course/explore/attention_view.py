@@ -11,7 +11,17 @@ from torch import Tensor
 
 from vit_course import VisionTransformer, inside, plots
 from vit_course.explore import model_input
-from vit_course.explore.explorer import Explorer, Frame, add_axes, in_course_look, new_figure, percent, place
+from vit_course.explore.explorer import (
+    Explorer,
+    Frame,
+    add_axes,
+    add_image,
+    add_scale,
+    in_course_look,
+    new_figure,
+    percent,
+    place,
+)
 from vit_course.explore.token_choice import TokenExplorer
 
 NEAR = 2  # patches, between the centres
@@ -53,7 +63,7 @@ def drawable(image: Tensor) -> Tensor:
     """Return the image, stretched to [0, 1] if it goes beyond; of other than 1 or 3 channels their mean, in grey."""
     low, high = image.min(), image.max()
     if low < 0 or high > 1:
-        image = (image - low) / (high - low)
+        image = (image - low) / (high - low if high > low else 1)
     return image if len(image) in (1, 3) else image.mean(dim=0, keepdim=True)
 
 
@@ -83,13 +93,12 @@ class AttentionExplorer(TokenExplorer):
     def _draw_image(self, figure, image: Tensor, answer: str) -> None:
         gh, gw = self.grid_size
         self._image_axes = axes = add_axes(figure, 0.12, 0.95, SIDE, SIDE)
-        plots.show_image(axes, image, "the image")
+        add_image(axes, image, "the image")
         height, width = image.shape[1:]
         self._cell = cell_h, cell_w = height // gh, width // gw  # in pixels
         borders = dict(color="white", linewidth=0.5, alpha=0.35)
         axes.hlines([cell_h * row - 0.5 for row in range(1, gh)], -0.5, width - 0.5, **borders)
         axes.vlines([cell_w * column - 0.5 for column in range(1, gw)], -0.5, height - 0.5, **borders)
-        axes.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5))
         axes.text(0.5, -0.03, answer, transform=axes.transAxes, ha="center", va="top")
         self._image_frame = Frame(axes)
 
@@ -97,10 +106,7 @@ class AttentionExplorer(TokenExplorer):
         axes = add_axes(figure, 3.0, 0.95, SIDE, SIDE)
         self._map = plots.show_matrix(axes, torch.zeros(self.grid_size), vmin=0, vmax=1)
         self._map_frame = Frame(axes)
-        scale = add_axes(figure, 3.35, 0.95 + SIDE + 0.1, SIDE - 0.7, 0.09)
-        plots.show_matrix(scale, torch.arange(256.0)[None], aspect="auto")
-        scale.text(-8, 0, "0 %", ha="right", va="center", size=9)
-        self._top = scale.text(264, 0, "", ha="left", va="center", size=9)
+        self._top = add_scale(figure, 3.35, 0.95 + SIDE + 0.1, SIDE - 0.7, "0 %")
 
     def _draw_heads(self, figure, heads: int) -> None:
         gh, gw = self.grid_size
@@ -108,9 +114,8 @@ class AttentionExplorer(TokenExplorer):
         rows = -(-heads // columns)
         cells, tiles = max(rows * gh, columns * gw), max(rows, columns)
         gap = math.ceil(LETTERING * cells / (1 - LETTERING * tiles))  # above each map, for its name
-        self._tiles = [
-            (gap + head // columns * (gh + gap), head % columns * (gw + gap)) for head in range(heads)
-        ]  # top and left of each head's map
+        # top and left of each head's map
+        self._tiles = [(gap + head // columns * (gh + gap), head % columns * (gw + gap)) for head in range(heads)]
         size = (rows * (gh + gap), columns * (gw + gap) - gap)
         self._mosaic = torch.full(size, torch.nan)
         axes = add_axes(figure, 5.88, 0.95, SIDE, SIDE)
@@ -144,7 +149,8 @@ class AttentionExplorer(TokenExplorer):
         self._map_frame.around(patch)
         cell_h, cell_w = self._cell
         self._image_frame.around(patch and (patch[0] * cell_h, patch[1] * cell_w), cell_h, cell_w)
-        return f"{self._who(patch)}, {title}: {self._where_to(patch, grid)}"
+        who = "Class token" if patch is None else f"Patch {patch}"
+        return f"{who}, {title}: {self._where_to(patch, grid)}"
 
     def _show_heads(self, layer: int, every_head: Tensor, chosen: int | str | None) -> None:
         gh, gw = self.grid_size
@@ -154,9 +160,6 @@ class AttentionExplorer(TokenExplorer):
         self._heads.set_clim(0, every_head[:, 1:].max().item())
         self._heads.axes.title.set_text(f"heads of layer {layer}, up to {percent(every_head[:, 1:].max())}")
         self._head_frame.around(self._tiles[chosen] if isinstance(chosen, int) else None, gh, gw)
-
-    def _who(self, patch: tuple[int, int] | None) -> str:
-        return "Class token" if patch is None else f"Patch {patch}"
 
     def _where_to(self, patch: tuple[int, int] | None, grid: Tensor) -> str:
         best = divmod(grid.argmax().item(), grid.shape[1])

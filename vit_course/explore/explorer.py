@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 import ipywidgets
 import numpy as np
+import torch
 from torch import Tensor
 
+from vit_course import plots
 from vit_course.explore.picture import GridPicture
 from vit_course.plots import COLORS, INK, STYLE
 
@@ -50,9 +52,8 @@ class Explorer(ipywidgets.VBox):
             control.style.description_width = "initial"
             control.observe(self._respond, "value")
         self.picture.observe(self._respond, ["selected", "pressed"])
-        wide = dict(overflow="visible")
-        row = ipywidgets.HBox(list(self.controls.values()), layout=ipywidgets.Layout(flex_flow="row wrap", **wide))
-        super().__init__([row, self.picture], layout=ipywidgets.Layout(**wide))
+        row = ipywidgets.HBox(list(self.controls.values()), layout=dict(flex_flow="row wrap", overflow="visible"))
+        super().__init__([row, self.picture], layout=dict(overflow="visible"))
         self.add_class("vit-explorer")
         self._responding = False
         self._respond()
@@ -102,7 +103,7 @@ class Explorer(ipywidgets.VBox):
     def _repr_mimebundle_(self, **options: object) -> dict[str, object]:
         bundle = super()._repr_mimebundle_(**options)
         words = f"explore.{self.name}: {self.text}\nRun this cell in JupyterLab or Notebook, and the picture answers."
-        return bundle | {"text/plain": words, "image/png": base64.b64encode(self.still()).decode()}
+        return bundle | {"text/plain": words, "image/png": base64.b64encode(self._draw(STILL)).decode()}
 
 
 def in_course_look(make: Callable[..., Explorer]) -> Callable[..., Explorer]:
@@ -144,6 +145,21 @@ def place(axes) -> list[float]:
     axes.apply_aspect()
     box = axes.get_position()
     return [box.x0, 1 - box.y1, box.width, box.height]
+
+
+def add_image(axes, image: Tensor, title: str = "") -> None:
+    """Draw an image and keep the axes to it, whatever is added to them later."""
+    plots.show_image(axes, image, title)
+    height, width = image.shape[1:]
+    axes.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5))
+
+
+def add_scale(figure, left: float, top: float, width: float, low: str, *, around_zero: bool = False):
+    """Add a colour scale with its lowest value at the left; return the text at its right, for the highest one."""
+    axes = add_axes(figure, left, top, width, 0.09)
+    plots.show_matrix(axes, torch.linspace(-1, 1, 256)[None], aspect="auto", around_zero=around_zero)
+    axes.text(-8, 0, low, ha="right", va="center", size=9)
+    return axes.text(264, 0, "", ha="left", va="center", size=9)
 
 
 def percent(share: object, decimals: int = 0) -> str:

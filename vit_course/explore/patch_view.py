@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vit_course import arguments, patchify, plots
 from vit_course.explore import model_input
-from vit_course.explore.explorer import Explorer, Frame, add_axes, in_course_look, new_figure, place
+from vit_course.explore.explorer import Explorer, Frame, add_axes, add_image, in_course_look, new_figure, place
 from vit_course.explore.picture import GridPicture
 
 MOST_PATCHES = 1024  # finer grids cannot be clicked
@@ -36,11 +36,8 @@ def patches(image: Float[Tensor, "c h w"], *, patch_size: int | None = None) -> 
     if c not in CHANNELS:
         raise ValueError(f"image must have 1 or 3 channels in front, (c, h, w); got shape {tuple(image.shape)}")
     model_input.in_range("image", image)
-    sizes = [
-        p
-        for p in range(1, min(height, width) + 1)
-        if height % p == width % p == 0 and height * width // p**2 <= MOST_PATCHES
-    ]
+    common = [p for p in range(1, min(height, width) + 1) if height % p == width % p == 0]
+    sizes = [p for p in common if height * width // p**2 <= MOST_PATCHES]
     if not sizes:
         raise ValueError(f"image must have sides with a common patch size; got {height} x {width}")
     if patch_size is None:
@@ -78,10 +75,8 @@ class PatchExplorer(Explorer):
         from matplotlib.collections import LineCollection
 
         self._image_axes = axes = add_axes(figure, 0.12, 0.95, SIDE, SIDE)
-        plots.show_image(axes, self.image)
-        height, width = self.image.shape[1:]
+        add_image(axes, self.image)
         self._cuts = axes.add_collection(LineCollection([], colors="white"))
-        axes.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5))
         self._frame = Frame(axes)
 
     def _draw_patch(self, figure) -> None:
@@ -149,7 +144,8 @@ class PatchExplorer(Explorer):
         c, p, _ = patch.shape
         edges = (-0.5, p - 0.5, p - 0.5, -0.5)
         picture = patch[0] if c == 1 else rearrange(patch, "c p1 p2 -> p1 p2 c")
-        for image, data in ((self._patch, picture), *zip(self._planes, self._shades(patch), strict=True)):
+        shades = [plane[..., None] * color for plane, color in zip(patch, self._colors(), strict=True)]  # (p1, p2, rgb)
+        for image, data in ((self._patch, picture), *zip(self._planes, shades, strict=True)):
             image.set_data(data.numpy())
             image.set_extent(edges)
         for channel, text in enumerate(self._indices):
@@ -157,10 +153,6 @@ class PatchExplorer(Explorer):
             last = first + step * (p * p - 1)
             middle = " to " if step == 1 else f", {first + step}, … "
             text.set_text(f"index {first}" if p == 1 else f"index {first}{middle}{last}")
-
-    def _shades(self, patch: Tensor) -> list[Tensor]:
-        """Each channel in shades of its own colour, ``(p1, p2, rgb)``."""
-        return [plane[..., None] * color for plane, color in zip(patch, self._colors(), strict=True)]
 
     def _colors(self) -> Tensor:
         from matplotlib.colors import to_rgb
@@ -184,10 +176,9 @@ class PatchExplorer(Explorer):
         names = list(self.channels)
         shown = torch.ones(1, FIRST, 3)
         for index, text in enumerate(self._numbers):
-            there = index < length
-            if there:
+            text.set_text("")
+            if index < length:
                 name = names[channel[index]]
                 shown[0, index] = torch.tensor(to_rgb(self.channels[name]))
-            letter = f"{name[0].upper()} " if there and c > 1 else ""
-            text.set_text(f"{letter}{self.values[index]:.2f}" if there else "")
+                text.set_text((f"{name[0].upper()} " if c > 1 else "") + f"{self.values[index]:.2f}")
         self._first.set_data(shown.numpy())

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vit_course import arguments, plots
 from vit_course.explore import model_input
-from vit_course.explore.explorer import WIDTH, Explorer, Frame, add_axes, in_course_look, new_figure, place
+from vit_course.explore.explorer import WIDTH, Explorer, Frame, add_axes, add_image, in_course_look, new_figure, place
 from vit_course.explore.picture import OptionalGridPicture
 
 OPERATIONS = ("rearrange", "reduce", "repeat")
@@ -75,21 +75,18 @@ class PatternExplorer(Explorer):
         figure = new_figure(HEIGHT)
         sheet, corners = self._sheet(image)
         axes = add_axes(figure, 0.12, 0.85, 2.8, 2.8)
-        plots.show_image(axes, sheet, f"in: {tuple(image.shape)}")
+        add_image(axes, sheet, f"in: {tuple(image.shape)}")
         self._input = axes.images[0]
         height, width = image.shape[-2:]
-        axes.set(xlim=(-0.5, sheet.shape[2] - 0.5), ylim=(sheet.shape[1] - 0.5, -0.5))
         self._frames = [(Frame(axes), corner) for corner in corners]
         axes = add_axes(figure, 3.2, 0.85, 5.18, 2.8)
         axes.set_anchor("C")
         plots.show_image(axes, torch.ones(1, 1, 1))
         self._result = axes.images[0]
-        style = dict(
-            va="top", size=9, family="monospace", color=plots.COLORS["wrong"], linespacing=1.5, parse_math=False
-        )
-        self._says = figure.text(3.3 / WIDTH, 1 - 0.9 / HEIGHT, "", **style)
+        style = dict(va="top", size=9, family="monospace", color=plots.COLORS["wrong"], linespacing=1.5)
+        self._says = figure.text(3.3 / WIDTH, 1 - 0.9 / HEIGHT, "", parse_math=False, **style)
         figure.text(3.05 / WIDTH, 1 - 2.25 / HEIGHT, "→", ha="center", va="center", size=14)
-        wide = ipywidgets.Layout(width="430px", max_width="95%")
+        wide = dict(width="430px", max_width="95%")
         controls = dict(
             operation=ipywidgets.Dropdown(options=OPERATIONS, value=operation, description="operation"),
             pattern=ipywidgets.Text(pattern, description="pattern", layout=wide),
@@ -126,8 +123,7 @@ class PatternExplorer(Explorer):
         self._show_marks()
         self.values, self.message = None, None
         try:
-            sizes = parse_sizes(self.controls["sizes"].value)
-            apply = self._operation(operation, pattern, sizes)
+            apply = self._operation(operation, pattern, parse_sizes(self.controls["sizes"].value))
             self.values = apply(self.image)
         except Exception as error:  # whatever is typed, the answer stands in the picture
             self.message = str(error).strip()
@@ -157,9 +153,8 @@ class PatternExplorer(Explorer):
         sheet, _ = self._sheet(self._marked())
         self._input.set_data(rearrange(sheet.expand(3, -1, -1), "c h w -> h w c").numpy())
         for frame, (y, x) in self._frames:
-            if self.picture.selected is None:
-                frame.around(None)
-            else:
+            frame.around(None)
+            if self.picture.selected is not None:
                 rows, columns = self._cell()
                 corner = y + rows.start, x + columns.start
                 frame.around(corner, rows.stop - rows.start, columns.stop - columns.start)

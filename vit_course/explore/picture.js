@@ -99,12 +99,14 @@ function render({ model, el }) {
     showCursor();
   }
 
+  let began = null; // the cell on which a press began; a click that ends on another one was a drag
   function onPoint(event) {
     const cell = cellAt(event);
     frame.style.cursor = cell ? "pointer" : "default";
+    if (event.type === "pointerdown") began = cell;
     const dragged = event.type === "pointermove" && event.pointerType === "mouse" && event.buttons & 1;
-    if (!cell || (event.type === "pointermove" && !dragged)) return;
-    choose(cell, event.type === "click");
+    if (!cell || (event.type !== "click" && !dragged)) return;
+    choose(cell, event.type === "click" && String(cell) === String(began));
   }
 
   function onKey(event) {
@@ -130,8 +132,7 @@ function render({ model, el }) {
   Object.assign(watched, { selected: showCursor, shape: showCursor, places: showCursor });
   for (const [name, listener] of Object.entries(watched)) model.on(`change:${name}`, listener);
   image.addEventListener("load", () => nameSliders(frame));
-  frame.addEventListener("click", onPoint);
-  frame.addEventListener("pointermove", onPoint);
+  for (const kind of ["pointerdown", "pointermove", "click"]) frame.addEventListener(kind, onPoint);
   frame.addEventListener("keydown", onKey);
   showPicture();
   showWords();

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vit_course import VisionTransformer, inside, plots
 from vit_course.explore import model_input
-from vit_course.explore.explorer import Explorer, Frame, add_axes, in_course_look, new_figure, place
+from vit_course.explore.explorer import Explorer, Frame, add_axes, add_scale, in_course_look, new_figure, place
 from vit_course.explore.token_choice import TokenExplorer
 
 SIDE = 3.6  # inches
@@ -49,19 +49,14 @@ class PositionExplorer(TokenExplorer):
         axes = add_axes(figure, 0.12, 0.95, SIDE, SIDE)
         self._map = plots.show_matrix(axes, to_class_token, **colors)
         self._frame = Frame(axes)
-        self._scale(figure)
+        low, high = f"{-self.limit:.2f}", f"{self.limit:.2f}"
+        add_scale(figure, 0.75, 0.95 + SIDE + 0.12, SIDE - 1.2, low, around_zero=True).set_text(high)
         axes = add_axes(figure, 4.75, 0.95, SIDE, SIDE)
         plots.show_matrix(axes, self._mosaic(), "every position's picture of the grid", **colors)
         self._tile = Frame(axes)
         places = [place(self._map.axes), place(axes)]
         moving = [self._map, self._map.axes.title, self._frame.rectangle, self._tile.rectangle]
         super().__init__(figure, {}, self.grid_size, places, moving)
-
-    def _scale(self, figure) -> None:
-        scale = add_axes(figure, 0.75, 0.95 + SIDE + 0.12, SIDE - 1.2, 0.09)
-        plots.show_matrix(scale, torch.linspace(-1, 1, 256)[None], aspect="auto", around_zero=True)
-        scale.text(-8, 0, f"{-self.limit:.2f}", ha="right", va="center", size=9)
-        scale.text(264, 0, f"{self.limit:.2f}", ha="left", va="center", size=9)
 
     def _mosaic(self) -> Tensor:
         """Every position's picture at its place in the grid, half an empty cell around each."""
@@ -98,9 +93,6 @@ class PositionExplorer(TokenExplorer):
             "with the rest of its column": (right == 0) & ~near,
             "elsewhere": (down > 0) & (right > 0) & ~near,
         }
-        found = [
-            f"{self.values[group].mean():.2f} {name}".replace("-0.00", "0.00")
-            for name, group in groups.items()
-            if group.any()
-        ]
+        means = {name: f"{self.values[group].mean():.2f}" for name, group in groups.items() if group.any()}
+        found = [f"{mean} {name}".replace("-0.00", "0.00") for name, mean in means.items()]
         return "on average " + ", ".join(found) if found else "1.00 with itself"

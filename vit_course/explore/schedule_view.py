@@ -54,15 +54,14 @@ class ScheduleExplorer(Explorer):
         (self._point,) = axes.plot([], "o", color=plots.COLORS["query"], markersize=8)
         axes.set(xlabel="step", ylabel="learning rate")
         axes.ticklabel_format(axis="y", style="sci", scilimits=(0, 0), useMathText=True)
+        rates = dict(min=SMALLEST, max=LARGEST, step=0.05, readout_format=".1e", description="peak")
+        share = dict(min=0, max=1, step=0.01, description="final, as a share of the peak")
         slider = dict(
-            peak=ipywidgets.FloatLogSlider(peak, min=SMALLEST, max=LARGEST, step=0.05, readout_format=".1e"),
-            total_steps=ipywidgets.IntSlider(total_steps, 2, MOST_STEPS),
-            warmup_steps=ipywidgets.IntSlider(warmup_steps, 0, total_steps),
-            final=ipywidgets.FloatSlider(final, min=0, max=1, step=0.01),
+            peak=ipywidgets.FloatLogSlider(peak, **rates),
+            total_steps=ipywidgets.IntSlider(total_steps, 2, MOST_STEPS, description="total steps"),
+            warmup_steps=ipywidgets.IntSlider(warmup_steps, 0, total_steps, description="warm-up steps"),
+            final=ipywidgets.FloatSlider(final, **share),
         )
-        words = dict(total_steps="total steps", warmup_steps="warm-up steps", final="final, as a share of the peak")
-        for name, control in slider.items():
-            control.description = words.get(name, name)
         step = max(warmup_steps - 1, 0)
         picture = GridPicture(shape=(1, total_steps), places=[place(axes)], selected=(0, step))
         super().__init__(figure, slider, picture, [axes])

@@ -9,11 +9,9 @@ from vit_course import machine
 
 
 def matmul_peak(*, sides: tuple[int, ...] = (1024, 2048), repeats: int = 5) -> float:
-    """Return the highest rate of ``torch.mm`` on square float32 matrices, in floating-point operations a second.
+    """Return the highest rate of ``torch.mm`` on square float32 matrices, in floating-point operations per second.
 
-    Args:
-        sides: rows of the matrices; the best of them counts.
-        repeats: products timed for each side, after one that is not; the fastest counts.
+    The fastest product of all sizes and repeats counts; the first product of each size is not timed.
     """
     best = 0.0
     for side in sides:
@@ -32,10 +30,5 @@ def load() -> float | None:
 
 
 def describe() -> dict:
-    """Return what a log says of the machine.
-
-    Returns:
-        Date, versions, processor, cores and threads; ``load``, before anything is measured; ``matmul_flops``, the
-        measured peak.
-    """
+    """Return what a log records of the machine, with the load before anything is measured and the measured peak."""
     return machine.describe() | dict(load=load(), matmul_flops=matmul_peak())

@@ -1,6 +1,6 @@
 """Where the time of a step goes, by groups of operators: ours and the published models.
 
-    python benchmarks/profile_step.py
+    python -m tools.benchmarks.profile_step
 
 ``torch.profiler`` gives the time of every operator less that of the operators it calls. Those are added up by group;
 what is left of a step's time is Python's and autograd's own. Watching costs time too, so the sums are somewhat larger
@@ -12,12 +12,10 @@ import os
 import re
 from pathlib import Path
 
-import cases
-import machine
-import peers
-import report
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
+
+from tools.benchmarks import cases, machine, peers, report
 
 STEP = "one step"
 OPTIMIZER = "optimizer"

@@ -24,7 +24,7 @@ class Peer:
     """A library: what pip calls it, what to import, how to build its model, and how its parameters differ."""
 
     distribution: str
-    modules: tuple[str, ...]
+    module: str
     build: Callable[..., nn.Module]
     difference: str = ""
 
@@ -44,16 +44,9 @@ class Logits(nn.Module):
 def _timm(*, image_size, patch_size, num_layers, num_heads, hidden_dim, mlp_dim, num_classes, in_channels):
     from timm.models.vision_transformer import VisionTransformer
 
-    return VisionTransformer(
-        img_size=image_size,
-        patch_size=patch_size,
-        depth=num_layers,
-        num_heads=num_heads,
-        embed_dim=hidden_dim,
-        mlp_ratio=mlp_dim / hidden_dim,
-        num_classes=num_classes,
-        in_chans=in_channels,
-    )
+    widths = dict(embed_dim=hidden_dim, num_heads=num_heads, mlp_ratio=mlp_dim / hidden_dim)
+    images = dict(img_size=image_size, patch_size=patch_size, in_chans=in_channels)
+    return VisionTransformer(depth=num_layers, num_classes=num_classes, **images, **widths)
 
 
 def _torchvision(*, hidden_dim, patch_size, in_channels, **sizes):
@@ -86,26 +79,18 @@ def _hugging_face(*, image_size, patch_size, num_layers, num_heads, hidden_dim, 
 def _vit_pytorch(*, image_size, patch_size, num_layers, num_heads, hidden_dim, mlp_dim, num_classes, in_channels):
     from vit_pytorch import ViT
 
-    return ViT(
-        image_size=image_size,
-        patch_size=patch_size,
-        depth=num_layers,
-        heads=num_heads,
-        dim_head=hidden_dim // num_heads,
-        dim=hidden_dim,
-        mlp_dim=mlp_dim,
-        num_classes=num_classes,
-        channels=in_channels,
-    )
+    widths = dict(dim=hidden_dim, heads=num_heads, dim_head=hidden_dim // num_heads, mlp_dim=mlp_dim)
+    images = dict(image_size=image_size, patch_size=patch_size, channels=in_channels)
+    return ViT(depth=num_layers, num_classes=num_classes, **images, **widths)
 
 
 PEERS = {
-    "timm": Peer("timm", ("timm.models.vision_transformer",), _timm),
-    "torchvision": Peer("torchvision", ("torchvision.models",), _torchvision),
-    "Hugging Face": Peer("transformers", ("transformers.models.vit.modeling_vit",), _hugging_face),
+    "timm": Peer("timm", "timm.models.vision_transformer", _timm),
+    "torchvision": Peer("torchvision", "torchvision.models", _torchvision),
+    "Hugging Face": Peer("transformers", "transformers.models.vit.modeling_vit", _hugging_face),
     "vit-pytorch": Peer(
         "vit-pytorch",
-        ("vit_pytorch",),
+        "vit_pytorch",
         _vit_pytorch,
         "a LayerNorm before and after the patch projection, no biases on queries, keys and values",
     ),
@@ -142,18 +127,13 @@ def reason(error: Exception) -> str:
 
 
 def find() -> tuple[dict[str, str], dict[str, str]]:
-    """Import every peer that is there.
-
-    Returns:
-        ``(versions, missing)``: the version of each that was imported, and of the others the reason why not.
-    """
+    """Import every peer that is there: return the versions of those, and of the others the reason why not."""
     versions, missing = {}, {}
     with suppress(Exception):  # the loop meets it again, and says whom it concerns
         import_torchvision()
     for name, peer in PEERS.items():
         try:
-            for module in peer.modules:
-                importlib.import_module(module)
+            importlib.import_module(peer.module)
             versions[name] = version(peer.distribution)
         except Exception as error:  # a library that does not fit its surroundings raises whatever it meets
             missing[name] = reason(error)
@@ -169,12 +149,5 @@ def build(name: str, **sizes) -> nn.Module:
 
     Returns:
         A module that maps images ``(b, c, h, w)`` to logits ``(b, k)``.
-
-    Raises:
-        ValueError: no such name.
     """
-    if name == OURS:
-        return VisionTransformer(**sizes)
-    if name not in PEERS:
-        raise ValueError(f"name must be one of {', '.join(map(repr, [OURS, *PEERS]))}; got {name!r}")
-    return PEERS[name].build(**sizes)
+    return VisionTransformer(**sizes) if name == OURS else PEERS[name].build(**sizes)

@@ -1,7 +1,7 @@
 """Time a training step and inference of our model and of published ones, side by side in one run.
 
-    python benchmarks/throughput.py                     all of it, about eight minutes on two cores
-    python benchmarks/throughput.py --quick --out F     a tiny model, a few seconds: does it run?
+    python -m tools.benchmarks.throughput                     all of it, about eight minutes on two cores
+    python -m tools.benchmarks.throughput --quick --out F     a tiny model, a few seconds: does it run?
 
 Everyone has the same sizes, images, optimizer and threads. In each round each model does one step, in an order that
 changes from round to round, so that whatever else slows the machine slows all of them; steps are then compared round
@@ -15,12 +15,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import cases
-import machine
-import memory
-import peers
-import report
 import torch
+
+from tools.benchmarks import cases, machine, memory, peers, report
 
 COMPILED = f"{peers.OURS}, compiled"
 WARM_UP = 2  # steps of each model before any is timed
@@ -80,16 +77,14 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="a tiny model, uncompiled, no memory: only to see it run")
     parser.add_argument("--out", type=Path, help=f"the log (default: {report.THROUGHPUT}; none with --quick)")
     options = parser.parse_args(argv)
-    if options.rounds < 1:
-        parser.error(f"argument --rounds: must be at least 1; got {options.rounds}")
     if options.threads:
         torch.set_num_threads(options.threads)
     chosen = {"tiny": cases.TINY} if options.quick else cases.CASES
 
     versions, missing = peers.find()
     names = [peers.OURS, *versions]
-    result = dict(machine=machine.describe(), rounds=options.rounds, versions=versions, missing=missing)
-    result |= dict(models=[], cases=[])
+    about = dict(machine=machine.describe(), rounds=options.rounds, versions=versions, missing=missing)
+    result = dict(about, models=[], cases=[])
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as cache:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache  # compile anew: what an earlier run left would be a false gain
         for key, case in chosen.items():

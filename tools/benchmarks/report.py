@@ -1,6 +1,6 @@
-"""Write README.md, the page of results, from the logs in ``results/``: no number on it is typed by hand.
+"""Write the page of results, benchmarks/README.md, from the logs in benchmarks/results: no number is typed by hand.
 
-    python benchmarks/report.py
+    python -m tools.benchmarks.report
 
 Each script of this folder writes the log of its own name with :func:`save`; ``machine`` is what
 ``machine.describe()`` returns. A log that is not there yet is named on the page.
@@ -27,11 +27,12 @@ time_to_accuracy.json  written by time_to_accuracy.py
 """
 
 import json
+import math
 import re
 import statistics
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parent
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 PAGE = FOLDER / "README.md"
 THROUGHPUT = FOLDER / "results" / "throughput.json"
 PROFILE = FOLDER / "results" / "profile_step.json"
@@ -41,9 +42,9 @@ WANTED_TIME = 1 / 3  # of the published recipe's
 
 HEAD = """# Benchmarks
 
-Written by `report.py` from the logs in `results/`; `make benchmarks` measures anew. Do not edit this page.
+Written by `tools/benchmarks/report.py` from the logs in `results/`; `make benchmarks` measures anew. Do not edit it.
 """
-NOT_MEASURED = "Not measured yet: `python benchmarks/{}.py`."
+NOT_MEASURED = "Not measured yet: `python -m tools.benchmarks.{}`."
 
 
 # The logs
@@ -139,9 +140,8 @@ def _throughput_case(log: dict, entry: dict) -> list[str]:
     reference = fastest_published(entry, log["versions"]) if log["versions"] else None
     rows = []
     for name, seconds in entry["seconds"].items():
-        model = models.get(name, {})
-        bytes_needed = model.get("memory", {}).get(entry["mode"])
-        median = statistics.median(seconds)
+        model, median = models.get(name, {}), statistics.median(seconds)
+        memory = model.get("memory", {}).get(entry["mode"])
         rows.append(
             [
                 name,
@@ -150,7 +150,7 @@ def _throughput_case(log: dict, entry: dict) -> list[str]:
                 f"{entry['batch'] / median:.0f}",
                 with_range(speeds(entry, name, reference), ".2f") if reference else "–",
                 f"{entry['flops'] / median / log['machine']['matmul_flops']:.0%}",
-                f"{bytes_needed / 2**20:.0f}" if bytes_needed else "–",
+                f"{memory / 2**20:.0f}" if memory else "–",
             ]
         )
     header = ["model", "parameters", "ms a step", "images/s", "speed", "share of peak", "memory, MiB"]
@@ -169,10 +169,9 @@ def _findings(entry: dict, reference: str | None) -> list[str]:
             f"at least {WANTED_SPEED}, is {verdict}."
         )
     for compiled in others:
-        speed = with_range(speeds(entry, compiled, ours), ".2f")
         sentences.append(
-            f"`torch.compile` makes {ours} {speed} times as fast as it is without, after a first step of "
-            f"{entry['first_compiled_step']:.0f} s."
+            f"`torch.compile` makes {ours} {with_range(speeds(entry, compiled, ours), '.2f')} times as fast as it is "
+            f"without, after a first step of {entry['first_compiled_step']:.0f} s."
         )
     if "not_compiled" in entry:
         sentences.append(f"`torch.compile` did not run: {entry['not_compiled']}")
@@ -217,15 +216,11 @@ def time_to_accuracy_section(log: dict) -> str:
         seeds = len({run["seed"] for run in runs})
         lines.append([recipe + source, f"{runs[0]['parameters']:,}", str(seeds), *map(_percent_and_range, cells)])
     header = ["recipe", "parameters", "seeds", *(f"after {budget:g} s" for budget in budgets)]
-    parts = [
-        machine_line(log["machine"]),
+    measure = (
         "Test accuracy after so many seconds of training; over several seeds the median, and in brackets the lowest "
-        "and the highest.",
-        table(header, lines),
-        *_reached(log["reached"]),
-        *log["notes"],
-    ]
-    return "\n\n".join(parts)
+    )
+    parts = [machine_line(log["machine"]), measure + "and the highest.", table(header, lines)]
+    return "\n\n".join([*parts, *_reached(log["reached"]), *log["notes"]])
 
 
 def _percent_and_range(values: list[float]) -> str:
@@ -240,21 +235,13 @@ def _reached(rows: list[dict]) -> list[str]:
     lines = []
     for budget in sorted({row["budget"] for row in rows}):
         runs = [row for row in rows if row["budget"] == budget]
-        seconds = [float("inf") if row["seconds"] is None else row["seconds"] for row in runs]
+        seconds = [math.inf if row["seconds"] is None else row["seconds"] for row in runs]
         share = statistics.median(seconds) / budget
-        verdict = "yes" if share <= WANTED_TIME else "no"
-        ours = " · ".join("never" if value == float("inf") else f"{value:.0f} s" for value in seconds)
-        recipe, accuracy = runs[0]["recipe"], f"{runs[0]['accuracy']:.1%}"
-        lines.append([recipe, verdict, f"{budget:g} s", accuracy, ours, f"{share:.0%}" if share < 99 else "–"])
-    header = [
-        "best published recipe",
-        f"within {WANTED_TIME:.0%} of its time",
-        "its time",
-        "its accuracy",
-        "ours, by seed",
-        "share",
-    ]
-    return [table(header, lines, words=2)] if lines else []
+        ours = " · ".join("never" if value == math.inf else f"{value:.0f} s" for value in seconds)
+        about = [runs[0]["recipe"], "yes" if share <= WANTED_TIME else "no", f"{budget:g} s"]
+        lines.append([*about, f"{runs[0]['accuracy']:.1%}", ours, f"{share:.0%}" if share < 99 else "–"])
+    header = ["best published recipe", f"within {WANTED_TIME:.0%} of its time", "its time", "its accuracy"]
+    return [table([*header, "ours, by seed", "share"], lines, words=2)] if lines else []
 
 
 SECTIONS = {

@@ -1,13 +1,12 @@
 """How much memory a model's steps need at most, measured in a process of its own. Linux only.
 
-    python benchmarks/memory.py px28 timm
+    python -m tools.benchmarks.memory px28 timm
 
 prints one line of JSON: bytes for inference and for training. That is the highest resident memory during two steps,
 less that of the same process before the model was built, so it counts weights, gradients, the optimizer's moments and
 what forward keeps for backward. A tiny model runs first: it loads the libraries' code, which is not counted.
 """
 
-import argparse
 import gc
 import json
 import os
@@ -16,6 +15,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from tools.benchmarks import cases, peers
+
+ROOT = Path(__file__).resolve().parents[2]
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -39,8 +41,6 @@ def highest(function: Callable[[], None]) -> int:
 
 def measure(case: str, name: str) -> dict[str, int]:
     """Return the bytes that two steps of inference and two of training need, in this process."""
-    import cases
-    import peers
 
     def two_steps(model, case, mode) -> None:
         step = cases.make_step(model, case, mode)
@@ -68,15 +68,11 @@ def in_fresh_process(case: str, name: str, threads: int) -> dict[str, int]:
     glibc is told to hand a tensor's memory back as soon as it is freed. What it would keep for later differs from run
     to run by a tenth of the whole.
     """
-    command = [sys.executable, __file__, case, name]
+    command = [sys.executable, "-m", "tools.benchmarks.memory", case, name]
     environment = os.environ | dict(OMP_NUM_THREADS=str(threads), MALLOC_MMAP_THRESHOLD_=str(2**16))
-    out = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    out = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(out.stdout.splitlines()[-1])
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Measure the memory that the steps of one model need.")
-    parser.add_argument("case")
-    parser.add_argument("name")
-    arguments = parser.parse_args()
-    print(json.dumps(measure(arguments.case, arguments.name)))
+    print(json.dumps(measure(*sys.argv[1:])))

@@ -1,28 +1,24 @@
 """Compare the accuracy that our preset and published recipes reach in the same seconds on the same cores.
 
-    python benchmarks/time_to_accuracy.py                       all of it, 29 minutes on two cores
-    python benchmarks/time_to_accuracy.py --quick --out F       seconds, on the digits: does it run?
+    python -m tools.benchmarks.time_to_accuracy                       all of it, 29 minutes on two cores
+    python -m tools.benchmarks.time_to_accuracy --quick --out F       seconds, on the digits: does it run?
 
 A published recipe runs once, with its own schedule, and is tested at each mark. Ours runs once for every budget, since
-its schedule has to end there. Every run is saved as it ends; started again, the command goes on with the next one.
+its schedule has to end there.
 """
 
 import argparse
 import dataclasses
-import os
 import statistics
-import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-import machine
-import report
-import timed_runs
 import torch
 import torch.nn.functional as F
-from published_recipes import RECIPES
 
+from tools.benchmarks import machine, report, timed_runs
+from tools.benchmarks.published_recipes import RECIPES
 from vit_course import data
 from vit_course.data import LabelledImages
 from vit_course.recipes import preset
@@ -37,10 +33,7 @@ ATTEMPTS = 3  # at that; one that takes longer is made anew
 def plan(marks: Sequence[float], recipes: Sequence[str], shorter: Sequence[float] = ()) -> list[tuple[str, float]]:
     """Return the runs ``(recipe, seconds)`` in their order: ours spread between the published ones.
 
-    Args:
-        marks: seconds; a published recipe runs until the last one, ours once for each.
-        recipes: names in ``RECIPES``, and ``"vit_course"``.
-        shorter: further budgets of ours.
+    A published recipe runs until the last mark; ours runs once for each mark and for each of its ``shorter`` budgets.
     """
     published = [(name, max(marks)) for name in recipes if name != OURS]
     ours = [(OURS, seconds) for seconds in sorted({*marks, *shorter})] if OURS in recipes else []
@@ -120,94 +113,62 @@ def _disturbance(runs: Sequence[dict]) -> list[str]:
     return [" ".join(sentences)]
 
 
-def _in_time(run: dict) -> bool:
-    return run["tests"][0]["seconds"] <= run["budget"]
-
-
 def _evenness(run: dict) -> float:
     speeds = [part["images_per_second"] for part in run["slices"]]
     return min(speeds) / statistics.median(speeds)
 
 
-def started(path: Path, settings: dict) -> dict:
-    """Return the log as far as it goes, or a new one; without our runs where our recipe has changed since.
+def our_run(dataset: str, seconds: float, speed: float, *, threads: int, slice_seconds: float) -> tuple[dict, float]:
+    """Train ours so that it ends within its budget, with fewer epochs where it does not.
 
-    Raises:
-        ValueError: the file's runs were made on another machine or with other settings.
+    Args:
+        dataset, threads, slice_seconds: see :func:`timed_runs.train_ours`.
+        seconds: the budget.
+        speed: epochs per second, as far as it is known.
+
+    Returns:
+        The run, and its own speed, with which the next one's epochs come closer.
     """
-    log, here = report.load(path), machine.describe()
-    if log is None:
-        return dict(machine=here, settings=settings, runs=[])
-    fixed = ("processor", "cores", "torch", "threads", "dataset", "marks", "valid_fraction")
-    then, now = (about | more | more["ours"] for about, more in ((log["machine"], log["settings"]), (here, settings)))
-    for name in fixed:
-        if (old := then.get(name)) != (new := now[name]):
-            raise ValueError(
-                f"out must hold runs of the same machine and settings, or nothing; in {path}, {name} was {old!r} and "
-                f"is now {new!r}: delete the file, or name another --out"
-            )
-    if log["settings"]["ours"] != settings["ours"]:  # the published runs do not depend on it
-        log |= dict(settings=settings, runs=[run for run in log["runs"] if run["recipe"] != OURS])
-    return log
-
-
-def save(log: dict, path: Path) -> None:
-    """Put the log in place, in one move."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    report.save(log, partial)
-    os.replace(partial, path)
+    for _ in range(ATTEMPTS):
+        epochs = round(MARGIN * seconds * speed, 3)
+        about = dict(budget=seconds, epochs=epochs, threads=threads, slice_seconds=slice_seconds)
+        run = timed_runs.train_ours(dataset, **about)
+        speed = epochs / run["tests"][0]["seconds"]
+        if run["tests"][0]["seconds"] <= seconds:
+            break
+    return run, speed
 
 
 def benchmark(
-    path: Path,
     dataset: str,
     runs: Sequence[tuple[str, float]],
     *,
     marks: Sequence[float],
     slice_seconds: float = timed_runs.SLICE,
 ) -> dict:
-    """Make the runs that the file does not hold yet, save each as it ends, and return the log.
+    """Make the runs and return the log.
 
     Args:
-        path: the log.
         dataset: a name that ``load_dataset`` knows.
         runs: see :func:`plan`.
         marks: seconds at which the published recipes are tested.
         slice_seconds: see :func:`timed_runs.train_published`.
-
-    Raises:
-        ValueError: the log is of another machine or other settings.
     """
     threads, ours = torch.get_num_threads(), preset(dataset, timed_runs.PRESET)
-    log = started(
-        path,
-        dict(dataset=dataset, marks=list(marks), valid_fraction=ours.valid_fraction, ours=dataclasses.asdict(ours)),
-    )
-    log["runs"] = [run for run in log["runs"] if run["recipe"] != OURS or _in_time(run)]
-    done = [(run["recipe"], run["budget"]) for run in log["runs"]]
-    left = [run for run in runs if run not in done]
-    minutes = sum(seconds for _, seconds in left) / 60
-    print(f"{len(left)} runs, {minutes:.1f} minutes of training; testing takes up to 3 minutes more:")
-    print("  " + ", ".join(f"{recipe} {seconds / 60:.2g} min" for recipe, seconds in left), flush=True)
-    sets = published_sets(dataset, ours.valid_fraction) if left else ()
-    speed = None  # of ours, in epochs a second
-    for recipe, seconds in left:
-        run = dict(recipe=recipe, budget=seconds, date=datetime.now(UTC).isoformat(timespec="seconds"))
+    settings = dict(dataset=dataset, marks=list(marks), valid_fraction=ours.valid_fraction)
+    log = dict(machine=machine.describe(), settings=settings | dict(ours=dataclasses.asdict(ours)), runs=[])
+    minutes = sum(seconds for _, seconds in runs) / 60
+    print(f"{len(runs)} runs, {minutes:.1f} minutes of training; testing takes up to 3 minutes more", flush=True)
+    sets = published_sets(dataset, ours.valid_fraction)
+    speed = timed_runs.our_epochs_a_second(dataset, threads=threads, seconds=min(3.0, *marks))
+    for recipe, seconds in runs:
+        about = dict(recipe=recipe, budget=seconds, date=datetime.now(UTC).isoformat(timespec="seconds"))
         before = machine.load()
         if recipe == OURS:
-            speed = speed or timed_runs.our_epochs_a_second(dataset, threads=threads, seconds=min(3.0, *marks))
-            for _ in range(ATTEMPTS):
-                epochs = round(MARGIN * seconds * speed, 3)
-                about = dict(budget=seconds, epochs=epochs, threads=threads, slice_seconds=slice_seconds)
-                run |= timed_runs.train_ours(dataset, **about)
-                speed = epochs / run["tests"][0]["seconds"]  # of the last run: the next one's epochs come closer
-                if _in_time(run):
-                    break
+            run, speed = our_run(dataset, seconds, speed, threads=threads, slice_seconds=slice_seconds)
         else:
-            run |= timed_runs.train_published(RECIPES[recipe], *sets, marks=marks, slice_seconds=slice_seconds)
-        log["runs"].append(run | dict(load=[before, machine.load()]))
-        save(log | summary(log["runs"]), path)
+            run = timed_runs.train_published(RECIPES[recipe], *sets, marks=marks, slice_seconds=slice_seconds)
+        log["runs"].append(about | run | dict(load=[before, machine.load()]))
         for test in run["tests"]:
             accuracy, images = f"{test['accuracy']:.2%}", f"{test['images']:,} images"
             print(f"{recipe}: {accuracy} after {test['seconds']:.1f} s, {images}", flush=True)
@@ -235,22 +196,19 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--recipes", nargs="+", choices=everyone, default=everyone, help="default: all")
     parser.add_argument("--threads", type=int, help="threads of each run (default: PyTorch's choice)")
     parser.add_argument("--quick", action="store_true", help="seconds, on the digits: only to see it run")
-    parser.add_argument("--out", type=Path, help=f"the log, continued (default: {report.TIME_TO_ACCURACY})")
+    parser.add_argument("--out", type=Path, help=f"the log (default: {report.TIME_TO_ACCURACY}; none with --quick)")
     options = parser.parse_args(argv)
     if options.threads:
         torch.set_num_threads(options.threads)
-    with tempfile.TemporaryDirectory() as nowhere:
-        if options.quick:
-            path, dataset, marks, shorter, slice_seconds = Path(nowhere, "log.json"), "digits", [0.5, 1.0], [0.25], 0.5
-        else:
-            path, dataset, marks = report.TIME_TO_ACCURACY, "fashion_mnist", list(options.seconds)
-            shorter = [seconds for seconds in SHORTER_BUDGETS if seconds < max(marks)]
-            slice_seconds = timed_runs.SLICE
-        runs = plan(marks, options.recipes, shorter)
-        try:
-            log = benchmark(options.out or path, dataset, runs, marks=marks, slice_seconds=slice_seconds)
-        except (ValueError, FileNotFoundError) as error:
-            raise SystemExit(f"error: {error}") from error
+    if options.quick:
+        dataset, marks, shorter, slice_seconds = "digits", [0.5, 1.0], [0.25], 0.5
+    else:
+        dataset, marks, slice_seconds = "fashion_mnist", list(options.seconds), timed_runs.SLICE
+        shorter = [seconds for seconds in SHORTER_BUDGETS if seconds < max(marks)]
+    log = benchmark(dataset, plan(marks, options.recipes, shorter), marks=marks, slice_seconds=slice_seconds)
+    out = options.out or (None if options.quick else report.TIME_TO_ACCURACY)
+    if out:
+        report.save(log, out)
     print(report.time_to_accuracy_section(log))
 
 

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
-from published_recipes import PublishedRecipe
 from torch import Tensor
 
+from tools.benchmarks.published_recipes import PublishedRecipe
 from vit_course import training
 from vit_course.data import LabelledImages
 from vit_course.recipes import preset
@@ -29,31 +29,12 @@ SLICE = 30.0  # seconds: speed and loss are noted so often, so that a disturbanc
 Now = Callable[[], float]
 
 
-class Clock:
-    """The seconds since it was made, without those spent in ``with clock.stopped():``."""
-
-    def __init__(self, now: Now) -> None:
-        self.now, self.started, self.left_out = now, now(), 0.0
-
-    def seconds(self) -> float:
-        """Return the seconds counted so far."""
-        return self.now() - self.started - self.left_out
-
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """Leave out what happens inside."""
-        began = self.now()
-        try:
-            yield
-        finally:
-            self.left_out += self.now() - began
-
-
 class Pace:
-    """How far a run has come, by its clock; slice by slice the images a second and the mean training loss."""
+    """How far a run has come: seconds of training, images, and for each slice its images per second and mean loss."""
 
-    def __init__(self, clock: Clock, slice_seconds: float) -> None:
-        self.clock, self.slice_seconds = clock, slice_seconds
+    def __init__(self, slice_seconds: float, now: Now) -> None:
+        self.slice_seconds, self.now = slice_seconds, now
+        self.started, self.left_out = now(), 0.0
         self.images, self.seconds = 0, 0.0
         self.slices: list[dict] = []
         self._begin_slice()
@@ -61,11 +42,18 @@ class Pace:
     def _begin_slice(self) -> None:
         self.first_image, self.first_second, self.losses = self.images, self.seconds, []
 
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Leave out the time that passes inside."""
+        began = self.now()
+        yield
+        self.left_out += self.now() - began
+
     def add(self, images: int, loss: float) -> None:
         """Count a training step that has just ended."""
         self.images += images
         self.losses.append(loss)
-        self.seconds = self.clock.seconds()
+        self.seconds = self.now() - self.started - self.left_out
         if self.seconds - self.first_second >= self.slice_seconds:
             self.end_slice()
 
@@ -102,7 +90,7 @@ def train_published(
         now: where the clock reads its seconds.
 
     Returns:
-        ``parameters``, ``slices`` and ``tests``, one a mark.
+        ``parameters``, ``slices`` and ``tests``, one for each mark.
     """
     torch.manual_seed(SEED)
     generator = torch.Generator().manual_seed(SEED)
@@ -112,8 +100,7 @@ def train_published(
     optimizer = recipe.optimizer(model.parameters())
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, recipe.tenths, gamma=0.1)
     left, tests = sorted(marks), []
-    clock = Clock(now)
-    pace = Pace(clock, slice_seconds)
+    pace = Pace(slice_seconds, now)
     while left:
         for batch in torch.randperm(len(train_set), generator=generator).split(recipe.batch_size):
             images, labels = train_set[batch]
@@ -124,7 +111,7 @@ def train_published(
             optimizer.step()
             pace.add(len(batch), loss.item())
             if pace.seconds >= left[0]:
-                with clock.stopped():
+                with pace.stopped():
                     accuracy = training.evaluate(model, test_set)[1]
                 while left and pace.seconds >= left[0]:
                     tests.append(pace.tested(left.pop(0), accuracy))
@@ -138,10 +125,7 @@ def train_published(
 class TimedTrainer(Trainer):
     """The training command's own trainer, with a clock; it validates at its end only, and writes no checkpoint."""
 
-    def start_clock(self, slice_seconds: float, now: Now) -> None:
-        """Count from here."""
-        self.clock = Clock(now)
-        self.pace = Pace(self.clock, slice_seconds)
+    pace: Pace
 
     def step(self, batch: Tensor) -> float:
         """Train on one batch."""
@@ -172,11 +156,10 @@ def our_epochs_a_second(dataset: str, *, threads: int, seconds: float = 3.0) -> 
     """Measure our preset's speed for so many seconds."""
     with our_trainer(dataset, epochs=1.0, threads=threads) as trainer:
         batch = torch.arange(trainer.recipe.batch_size)
-        trainer.start_clock(math.inf, time.perf_counter)
-        trainer.step(batch)  # the first one is slower
-        trainer.start_clock(math.inf, time.perf_counter)
-        while trainer.pace.seconds < seconds:
-            trainer.step(batch)
+        for warm_up in (True, False):  # the first step is slower
+            trainer.pace = Pace(math.inf, time.perf_counter)
+            while trainer.pace.seconds < (0 if warm_up else seconds) or not trainer.pace.images:
+                trainer.step(batch)
         return trainer.pace.images / trainer.pace.seconds / (trainer.steps_per_epoch * len(batch))
 
 
@@ -195,9 +178,8 @@ def train_ours(
         ``epochs``, ``parameters``, ``slices`` and ``tests``: one, with the budget as its mark.
     """
     with our_trainer(dataset, epochs=epochs, threads=threads) as trainer:
-        trainer.start_clock(slice_seconds, now)
+        pace = trainer.pace = Pace(slice_seconds, now)
         result = trainer.train()
-    pace = trainer.pace
     pace.end_slice()
     tests = [pace.tested(budget, result["test_accuracy"])]
     return dict(epochs=epochs, parameters=result["parameters"], slices=pace.slices, tests=tests)
