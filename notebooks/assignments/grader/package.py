@@ -14,8 +14,10 @@ WORKER = ("answers", "messages", "worker")  # of this package
 
 WITHHELD = """
 def __getattr__(name):
-    if name.startswith("__"):
-        raise AttributeError(name)
+    from importlib.util import find_spec
+
+    if name.startswith("__") or ("__path__" in globals() and find_spec(f"{__name__}.{name}")):
+        raise AttributeError(name)  # Python looks for a module of that name next
 
     def withheld(*args, **kwargs):
         raise NameError(f"{name} of vit_course is not there while marks are given: define it yourself")

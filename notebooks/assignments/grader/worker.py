@@ -194,7 +194,6 @@ class Cells:
         """Import what every notebook imports, and make IPython's shell."""
         import einops.layers.torch  # noqa: F401
         import matplotlib.pyplot  # noqa: F401
-        import matplotlib_inline.backend_inline  # noqa: F401
         import torch.utils.data  # noqa: F401
         from IPython.core.displayhook import CapturingDisplayHook
         from IPython.core.displaypub import CapturingDisplayPublisher
@@ -211,6 +210,7 @@ class Cells:
         shell.ask_exit = lambda: None  # go on after exit(): the cells below are run all the same
         for name in IDLE_MAGICS:
             shell.register_magic_function(lambda line, cell=None: None, "line", name)
+        import matplotlib_inline.backend_inline  # noqa: F401  it looks for the shell, to show plots in it
 
     def __init__(self, output_bytes: int) -> None:
         self.output_bytes, self.errors = output_bytes, []
