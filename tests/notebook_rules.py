@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
-from execute import METADATA, fingerprint
-from make_figures import FIGURES
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
-from solved import turns
+
+from tools.draw_figures import FIGURES
+from tools.execute_notebooks import METADATA, fingerprint
+from tools.solve_lessons import turns
 
 IMG = Path(__file__).resolve().parents[1] / "img"
 VARYING = "nbval-ignore-output"
@@ -140,7 +141,7 @@ def explorers_are_stored_as_pictures(notebook, path):
     for index, cell in code_cells(notebook):
         kinds = {kind for output in cell.outputs for kind in output.get("data", {})}
         if any("widget" in kind for kind in kinds):
-            yield f"cell {index}: a widget is stored; run make notebooks"
+            yield f"cell {index}: a widget is stored; run make rebuild WHAT=notebooks"
         if explores(cell) and "image/png" not in kinds:
             yield f"cell {index}: an explorer without its still picture"
 
@@ -209,7 +210,7 @@ def what_varies_is_asserted(notebook, path):
             if not asserts(cell):
                 yield f"cell {index}: its output is ignored and nothing is asserted"
             if cell.metadata.get("output_of") != fingerprint(sources):
-                yield f"cell {index}: its output belongs to older code; run make notebooks"
+                yield f"cell {index}: its output belongs to older code; run make rebuild WHAT=notebooks"
 
 
 @rule
@@ -220,13 +221,13 @@ def normalized(notebook, path):
     except nbformat.ValidationError as error:
         yield f"not a valid notebook: {str(error).splitlines()[0]}"
     if dict(notebook.metadata) != METADATA:
-        yield "the notebook's metadata is not normalised; run make notebooks"
+        yield "the notebook's metadata is not normalised; run make rebuild WHAT=notebooks"
     for index, cell in enumerate(notebook.cells):
         if set(cell.metadata) - {"tags", "output_of"}:
-            yield f"cell {index}: metadata {sorted(cell.metadata)}; run make notebooks"
+            yield f"cell {index}: metadata {sorted(cell.metadata)}; run make rebuild WHAT=notebooks"
     counts = [cell.execution_count for _, cell in code_cells(notebook)]
     if None not in counts and counts != list(range(1, len(counts) + 1)):
-        yield f"execution counts {counts} are not 1, 2, 3 …; run make notebooks"
+        yield f"execution counts {counts} are not 1, 2, 3 …; run make rebuild WHAT=notebooks"
 
 
 @rule
