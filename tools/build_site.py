@@ -107,9 +107,7 @@ def main() -> int:
     """Read the command line, and build."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--into", type=Path, default=DOCS / "_build", help="folder to build in")
-    parser.add_argument(
-        "--verified", action="store_true", help="name on every page the versions that were tested"
-    )
+    parser.add_argument("--verified", action="store_true", help="name on every page the versions that were tested")
     parser.add_argument("--linkcheck", action="store_true", help="instead of building, look for dead links to the web")
     options = parser.parse_args()
     folder = options.into.resolve()

@@ -107,19 +107,20 @@ def tables_in_docstrings(app: Sphinx, what: str, name: str, thing: object, optio
             lines[index:index] = ["::", ""]
 
 
+def quotes_as_written(app: Sphinx, doctree: nodes.document) -> None:
+    """Show the strings of a signature with double quotes, as the source has them."""
+    for quoted in doctree.findall(addnodes.desc_sig_literal_string):
+        quoted.children = [nodes.Text(quoted.astext().replace("'", '"'))]
+
+
 class Translator(HTML5Translator):
-    """Sphinx's own, save that the strings of a signature have the quotes of its source, and its lines are no list."""
+    """Sphinx's own, save that the lines of a long signature are no list of definitions."""
 
     def starttag(self, node: nodes.Node, tagname: str, suffix: str = "\n", **attributes) -> str:
-        """Tell screen readers that the lines of a long signature are no list of definitions."""
+        """Write an opening tag; screen readers pass over the list that Sphinx makes of a signature's lines."""
         if isinstance(node, addnodes.desc_parameterlist) and tagname == "dl":
             attributes["role"] = "presentation"
         return super().starttag(node, tagname, suffix, **attributes)
-
-    def visit_desc_sig_literal_string(self, node: nodes.Element) -> None:
-        """Write double quotes, as the source has them."""
-        node.children = [nodes.Text(node.astext().replace("'", '"'))]
-        super().visit_desc_sig_literal_string(node)
 
 
 def source_of(page: str) -> str:
@@ -170,6 +171,7 @@ def setup(app: Sphinx) -> dict:
     app.connect("include-read", lead_links_of_an_included_file)
     app.connect("doctree-read", describe_pictures, priority=600)
     app.connect("doctree-read", point_to_live_figures, priority=610)
+    app.connect("doctree-read", quotes_as_written)
     app.connect("autodoc-process-signature", shapes_as_written)
     app.connect("autodoc-process-docstring", tables_in_docstrings)
     app.connect("html-page-context", fill_context, priority=400)  # before the theme makes its buttons, at 501
