@@ -32,7 +32,6 @@ from tools.site_links import DOCUMENT_PAGES, ROOT, assignments, lessons, on_the_
 
 DOCS = ROOT / "docs"
 REFERENCE = ("embedding", "attention", "encoder", "model", "data", "training")  # in the order of the lessons
-NOT_IN_THE_API = ("grading",)  # its commands are what one uses: for_teachers.md
 
 
 def lay_out(source: Path) -> None:
@@ -65,7 +64,7 @@ def modules() -> list[str]:
     found = {path.stem for path in package.glob("[a-z]*.py")} | {
         path.parent.name for path in package.glob("*/__init__.py")
     }
-    return [*REFERENCE, *sorted(found - {*REFERENCE, *NOT_IN_THE_API})]
+    return [*REFERENCE, *sorted(found.difference(REFERENCE))]
 
 
 def module_file(name: str) -> str:
