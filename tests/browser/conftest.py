@@ -51,7 +51,7 @@ def new_page(browser) -> Iterator[Callable[..., Page]]:
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory) -> Iterator[Lab]:
-    """JupyterLab, and Notebook 7 at other addresses, on a copy of the course; see ``lab.py``."""
+    """JupyterLab on a copy of the course; see ``lab.py``."""
     with running_lab(tmp_path_factory.mktemp("lab")) as server:
         yield server
 

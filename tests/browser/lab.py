@@ -1,8 +1,7 @@
 """JupyterLab for the tests: a server on a copy of the course, and the steps of a reader in it, by menus and clicks.
 
-The server runs this interpreter's JupyterLab, which serves Notebook 7 too, on a free port of this machine. Settings,
-runtime files and the copy lie in a folder of their own, so that a test changes no file of the course and reads no
-settings of yours.
+The server runs this interpreter's JupyterLab, or Notebook 7, on a free port of this machine. Settings, runtime files
+and the copy lie in a folder of their own, so that a test changes no file of the course and reads no settings of yours.
 """
 
 import io
@@ -34,9 +33,10 @@ STARTS_WITHIN = 60  # seconds
 STOPS_WITHIN = 15
 RUNS_WITHIN = 300  # seconds a whole notebook may take on a slow machine
 
-# Where each shows a file. Notebook 7 comes last: once the server has served it, it refuses JupyterLab the fonts of
-# formulas, because jupyter_server remembers by name where it found a file.
-JUPYTERLAB, NOTEBOOK_7 = "lab/tree", "notebooks"
+# The modules that serve them, and where they show a file. Each has its own server: one that had served the first would
+# refuse the other the fonts of formulas, because jupyter_server remembers by name where it found a file.
+JUPYTERLAB, NOTEBOOK_7 = "jupyterlab", "notebook"
+PLACES = {JUPYTERLAB: "lab/tree", NOTEBOOK_7: "notebooks"}
 
 SERVER = {
     "ServerApp": {
@@ -70,6 +70,7 @@ PAGE = {"disabledExtensions": {"@jupyter/nbgrader": True}}  # teachers alone hav
 class Lab:
     """A running server: ``url`` ends with a slash, ``root`` is the folder it serves, ``log`` what it has printed."""
 
+    program: str
     url: str
     token: str
     root: Path
@@ -79,9 +80,9 @@ class Lab:
         """Where a browser finds ``path``, such as ``lab/tree/notebooks/….ipynb``, with nothing else open."""
         return f"{self.url}{quote(path)}?token={self.token}&reset"
 
-    def open(self, page: Page, path: str, place: str = JUPYTERLAB) -> None:
+    def open(self, page: Page, path: str) -> None:
         """Open a notebook, named by its path below the root; return when its cells are there and its kernel is idle."""
-        page.goto(self.address(f"{place}/{path}"))
+        page.goto(self.address(f"{PLACES[self.program]}/{path}"))
         notebook(page).wait_for(timeout=1000 * STARTS_WITHIN)
         wait_for_kernel(page)
 
@@ -153,7 +154,7 @@ def pixels(picture: bytes | Locator) -> np.ndarray:
 
 
 @contextmanager
-def running_lab(folder: Path) -> Iterator[Lab]:
+def running_lab(folder: Path, program: str = JUPYTERLAB) -> Iterator[Lab]:
     """Copy the course into ``folder`` and serve it; at the end no process of the server is left, kernels included."""
     root, config, runtime = folder / "course", folder / "config", folder / "runtime"
     for name in COPIED:
@@ -171,13 +172,13 @@ def running_lab(folder: Path) -> Iterator[Lab]:
         "IPYTHONDIR": str(folder / "ipython"),
     }
     log = folder / "log.txt"
-    command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={root}"]
+    command = [sys.executable, "-m", program, f"--ServerApp.root_dir={root}"]
     with log.open("w") as stream:
         pipes = dict(stdin=subprocess.PIPE, stdout=stream, stderr=subprocess.STDOUT)
         # in a session of its own: an interruption of the tests reaches the server through stop()
         process = subprocess.Popen(command, cwd=root, env=environment, start_new_session=True, **pipes)
     try:
-        yield Lab(url_of(process, runtime, log), token, root, log)
+        yield Lab(program, url_of(process, runtime, log), token, root, log)
     finally:
         stop(process)
 

@@ -1,6 +1,7 @@
-"""A lesson and an explorer in Notebook 7. This file comes after those on JupyterLab; ``lab.py`` says why."""
+"""A lesson and an explorer in Notebook 7."""
 
-from lab import NOTEBOOK_7, notebook, run_all
+import pytest
+from lab import NOTEBOOK_7, run_all, running_lab
 from lab_findings import findings, layout
 from site_checks import Traffic
 from test_explore import PATH, Shown, write_explorers
@@ -10,6 +11,12 @@ START = "notebooks/00_start_here.ipynb"
 OWN = ("Menu entry for command", "[yjs#509] Not same Y.Doc", "reading 'schema'")
 
 
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    with running_lab(tmp_path_factory.mktemp("notebook_7"), NOTEBOOK_7) as server:
+        yield server
+
+
 def of_the_course(problems: list[str]) -> list[str]:
     return [problem for problem in problems if not any(known in problem for known in OWN)]
 
@@ -17,7 +24,7 @@ def of_the_course(problems: list[str]) -> list[str]:
 def test_a_lesson_runs_from_the_menu_and_fits(lab, new_page):
     page = new_page()
     traffic = Traffic(page, lab.url)
-    lab.open(page, START, NOTEBOOK_7)
+    lab.open(page, START)
     run_all(page)
     assert findings(page, lab.save(page, START)) == []
     assert of_the_course(traffic.problems) == []
@@ -28,7 +35,7 @@ def test_an_explorer_answers(lab, new_page):
     page = new_page()
     traffic = Traffic(page, lab.url)
     write_explorers(lab, ["attention"])
-    lab.open(page, PATH, NOTEBOOK_7)
+    lab.open(page, PATH)
     run_all(page)
     shown = Shown(page, "attention")
     shown.click(0, 4)
@@ -38,7 +45,6 @@ def test_an_explorer_answers(lab, new_page):
     shown.slide("layer", "Home")
     shown.twin.controls["layer"].value = 0
     shown.check()
-    assert notebook(page).count() == 1
     assert layout(page) == []
     assert of_the_course(traffic.problems) == []
     lab.end_kernels()
