@@ -138,6 +138,9 @@ def fill_context(app: Sphinx, page: str, template: str, context: dict, doctree: 
 
 def add_buttons(app: Sphinx, page: str, template: str, context: dict, doctree: nodes.document | None) -> None:
     """Add to the theme's buttons: Colab, which opens a copy of the lesson, and the notebook itself."""
+    for group in context["header_buttons"]:
+        if group["label"] == "source-buttons":  # GitHub's mark would load a second font of 110 kB
+            group["icon"] = group["buttons"][0]["icon"] = "fas fa-code-branch"
     if doctree is None or not page.startswith("notebooks/"):
         return
     repository = published()

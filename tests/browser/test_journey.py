@@ -59,6 +59,7 @@ def test_from_the_site_on_a_phone_to_the_attention_of_a_patch(home, lab, new_pag
     traffic = Traffic(page, lab.url)
     lab.open(page, f"{LESSON}.ipynb")
     run_all(page)
+    assert findings(page, lab.save(page, f"{LESSON}.ipynb"), code=False) == []
     cell = notebook(page).locator(".jp-CodeCell").filter(has_text="explore.attention(")
     picture, words = cell.locator("img.vit-picture-image"), cell.get_by_role("status")
     expect(picture).to_be_visible()
@@ -70,7 +71,6 @@ def test_from_the_site_on_a_phone_to_the_attention_of_a_patch(home, lab, new_pag
     picture.click(position={"x": across * box["width"], "y": down * box["height"]})
     expect(words).to_have_text(expected.text)
     assert np.array_equal(pixels(picture), drawn)
-    assert findings(page, lab.save(page, f"{LESSON}.ipynb"), code=False) == []
     assert traffic.problems == []
     lab.end_kernels()
 
