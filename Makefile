@@ -102,7 +102,7 @@ rebuild-solutions: $(INSTALLED)  # of the assignments and the lessons, for readi
 rebuild-%:
 	$(error WHAT must be some of $(REBUILT); got '$*')
 
-# Environments. The base of each set, then what an extra of pyproject.toml adds to it.
+# Environments: the base of each set of versions, and what an extra of pyproject.toml adds, the base being kept.
 
 $(ENV)/installed-pinned: requirements.txt pyproject.toml
 $(ENV)/installed-oldest: requirements.txt pyproject.toml tools/required_versions.py
@@ -111,20 +111,20 @@ $(INSTALLED):
 	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(None if sys.version_info >= (3, 11) else \
 	  f"Python 3.11 or newer is needed; {sys.executable} is {v}. Name another one: make lab PYTHON=python3.12")'
 	$(PYTHON) -m venv $(ENV)
-	$(INSTALL_$(VERSIONS))
+	$(BIN)/python -m tools.required_versions oldest > $(ENV)/oldest.txt
+	$(BIN)/python -m pip install $(BASE_$(VERSIONS))
 	touch $@
 
-INSTALL_pinned = $(BIN)/python -m pip install -r requirements.txt
-INSTALL_oldest = $(BIN)/python -m tools.required_versions oldest > $(ENV)/oldest.txt && \
-  $(BIN)/python -m pip install -r $(ENV)/oldest.txt
-INSTALL_newest = $(BIN)/python -m pip install --upgrade -e ".[notebooks,parity,dev]"
+BASE_pinned := -r requirements.txt
+BASE_oldest := -r $(ENV)/oldest.txt
+BASE_newest := --upgrade -e ".[notebooks,parity,dev]"
 
 $(CLASS_INSTALLED): $(INSTALLED)
-	$(BIN)/python -m pip install $$($(BIN)/python -m tools.required_versions class)
+	$(BIN)/python -m pip install $(BASE_$(VERSIONS)) $$($(BIN)/python -m tools.required_versions class)
 	touch $@
 
 $(SITE_INSTALLED): $(INSTALLED)
-	$(BIN)/python -m pip install $$($(BIN)/python -m tools.required_versions site)
+	$(BIN)/python -m pip install $(BASE_$(VERSIONS)) $$($(BIN)/python -m tools.required_versions site)
 	touch $@
 
 # The published libraries lie in a folder of their own, which is put on the path where it is wanted: transformers uses a
