@@ -90,10 +90,10 @@ rebuild-runs: $(INSTALLED)  # more than an hour, and data are downloaded
 	$(BIN)/python -m tools.train_recorded_runs
 
 rebuild-benchmarks: $(PEERS_INSTALLED)  # some 40 minutes, on a machine with nothing else to do
-	PYTHONPATH=$(ENV)/peers $(BIN)/python benchmarks/throughput.py
-	PYTHONPATH=$(ENV)/peers $(BIN)/python benchmarks/profile_step.py
-	$(BIN)/python benchmarks/time_to_accuracy.py
-	$(BIN)/python benchmarks/report.py
+	PYTHONPATH=$(ENV)/peers $(BIN)/python -m tools.benchmarks.throughput
+	PYTHONPATH=$(ENV)/peers $(BIN)/python -m tools.benchmarks.profile_step
+	$(BIN)/python -m tools.benchmarks.time_to_accuracy
+	$(BIN)/python -m tools.benchmarks.report
 
 rebuild-solutions: $(INSTALLED)  # of the assignments and the lessons, for reading
 	$(GRADER) solutions
