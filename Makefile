@@ -1,108 +1,134 @@
-# One command for each thing. On Windows, see "Without make" in the README.
+# One command for each thing; what each needs is installed first. Without make, see the README.
 PYTHON ?= python3
-# what .venv holds; requirements-oldest.txt and requirements-newest.txt are the two ends of what is supported
-REQUIREMENTS ?= requirements.txt
-BIN := .venv/bin
-NBVAL := -n auto --maxprocesses 4 --dist loadscope --nbval --nbval-current-env --nbval-cell-timeout 600 --nbval-sanitize-with tests/sanitize.cfg
-LAB_OPTIONS ?=
 
-# for a class: its folder, one assignment or all, and what a learning-management system hands out
+# Which versions: pinned are those of requirements.txt, in .venv; oldest and newest are the two ends of pyproject.toml's
+# ranges. Each set lives in an environment of its own, and a stamp there carries its name.
+VERSIONS ?= pinned
+ifeq ($(filter pinned oldest newest,$(VERSIONS)),)
+$(error VERSIONS must be pinned, oldest or newest; got '$(VERSIONS)')
+endif
+ENV := .venv$(addprefix -,$(filter-out pinned,$(VERSIONS)))
+BIN := $(ENV)/bin
+INSTALLED := $(ENV)/installed-$(VERSIONS)
+CLASS_INSTALLED := $(ENV)/installed-class-$(VERSIONS)
+SITE_INSTALLED := $(ENV)/installed-site-$(VERSIONS)
+PEERS_INSTALLED := $(ENV)/installed-peers-$(VERSIONS)
+
+PYTEST := $(BIN)/python -m pytest
+PARALLEL := -n auto --maxprocesses 4 --dist loadscope
+NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 600 --nbval-sanitize-with tests/sanitize.cfg
+
+# for make lab: more options of JupyterLab
+LAB_OPTIONS ?=
+# for make rebuild
+WHAT ?= figures notebooks
+REBUILT := figures notebooks runs benchmarks solutions
+# for teachers: a class's folder, one assignment or all, and what a learning-management system hands out
 CLASS ?= class
 ASSIGNMENT ?=
 FROM ?=
-GRADING := PYTHONPATH=notebooks/assignments $(BIN)/python -m grader
+GRADER := PYTHONPATH=notebooks/assignments $(BIN)/python -m grader
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-peers test-browser test-all lint figures notebooks runs benchmarks solutions site verified publish release collect grade formgrader feedback grades
+.PHONY: help lab test test-all lint rebuild $(REBUILT:%=rebuild-%) site release collect grade formgrader feedback grades
 
-help:  ## list these commands
-	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+help:
+	@echo 'Call one of these:'
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
+	@echo 'Options: PYTHON=python3.12 to create environments with, VERSIONS=oldest or newest for test and test-all.'
 
-lab: .venv/installed  ## open the course in JupyterLab
+lab: $(INSTALLED)  ## open the course in JupyterLab
 	@# served from here, not from notebooks/, or the pictures in img/ could not be shown
 	$(BIN)/jupyter lab --ServerApp.root_dir=. $(LAB_OPTIONS) notebooks/00_start_here.ipynb
 
-test: .venv/installed  ## run the unit tests and every notebook, output by output
-	$(BIN)/python -m pytest $(NBVAL) tests notebooks
+test: $(INSTALLED)  ## run the unit tests, and every notebook, whose outputs must be those that are stored
+	$(PYTEST) $(PARALLEL) $(NBVAL) tests notebooks
 
-test-peers: .venv/peers-installed  ## checkpoints of torchvision, timm and Hugging Face: equal logits, both ways
-	PYTHONPATH=.venv/peers $(BIN)/python -m pytest tests/peers
+test-all: test $(PEERS_INSTALLED) $(CLASS_INSTALLED) $(SITE_INSTALLED)  ## the same, then other libraries' models, worked solutions, grading a class, a browser
+	PYTHONPATH=$(ENV)/peers $(PYTEST) tests/peers
+	$(PYTEST) $(PARALLEL) tests/slow tests/grader
+	$(PYTEST) tests/browser
 
-test-browser: .venv/site-installed  ## explorers in JupyterLab, lessons and every page of the website, in a real browser
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal tests/browser
-
-test-all: test test-peers test-browser .venv/class-installed  ## all of these, and the slower proofs: pictures, worked solutions, grading a class
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 tests/slow
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadscope tests/grader
-
-lint: .venv/installed  ## check style and formatting of modules and notebooks
+lint: $(INSTALLED)  ## check style and formatting of modules and notebooks
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python notebooks/execute.py --check
+	$(BIN)/python -m tools.execute_notebooks --check
 
-figures: .venv/installed  ## draw the test images and every figure of img/ anew
-	$(BIN)/python resources/make_test_images.py
-	$(BIN)/python img/make_figures.py
+rebuild: $(WHAT:%=rebuild-%)  ## write generated files again; WHAT=figures, notebooks, runs, benchmarks or solutions (the first two by default)
 
-notebooks: .venv/installed  ## run every notebook anew and store its outputs
-	$(BIN)/python notebooks/execute.py
+site: $(SITE_INSTALLED)  ## build the website into docs/_build/html
+	$(BIN)/python -m tools.build_site
 
-runs: .venv/installed  ## train every recorded run anew: more than an hour, and data are downloaded
-	$(BIN)/python resources/runs/make_runs.py
+release: $(CLASS_INSTALLED)  ## teachers: write the student editions of the assignments, and the folder of a class
+	$(GRADER) release --class "$(CLASS)" --assignment "$(ASSIGNMENT)"
 
-benchmarks: .venv/peers-installed  ## measure speed and time to accuracy against published models: some 40 minutes
-	PYTHONPATH=.venv/peers $(BIN)/python benchmarks/throughput.py
-	PYTHONPATH=.venv/peers $(BIN)/python benchmarks/profile_step.py
-	$(BIN)/python benchmarks/time_to_accuracy.py
-	$(BIN)/python benchmarks/report.py
+collect: $(CLASS_INSTALLED)  ## teachers: sort what was handed in, FROM=a zip file or a folder
+	$(GRADER) collect --class "$(CLASS)" --from "$(FROM)"
 
-solutions: .venv/installed  ## write the worked solutions of the assignments and the lessons, for reading
-	$(GRADING) solutions
-	$(BIN)/python notebooks/solved.py
+grade: $(CLASS_INSTALLED)  ## teachers: mark what was handed in, CLASS=the folder of the class
+	$(GRADER) grade --class "$(CLASS)" --assignment "$(ASSIGNMENT)"
 
-site: .venv/site-installed  ## build the website into docs/_build/html
-	$(BIN)/python docs/build.py
+formgrader: $(CLASS_INSTALLED)  ## teachers: mark written answers by hand
+	$(GRADER) formgrader --class "$(CLASS)"
 
-verified: .venv/installed  ## note for the website with which versions the tests have just passed: only after make test-all
-	$(BIN)/python docs/verified.py
+feedback: $(CLASS_INSTALLED)  ## teachers: write a page for every student
+	$(GRADER) feedback --class "$(CLASS)" --assignment "$(ASSIGNMENT)"
 
-publish: .venv/site-installed  ## put the built website on branch gh-pages of origin
-	$(BIN)/ghp-import --no-jekyll --push --force --message "The website" docs/_build/html
+grades: $(CLASS_INSTALLED)  ## teachers: write the marks as CSV for a learning-management system
+	$(GRADER) grades --class "$(CLASS)" --assignment "$(ASSIGNMENT)"
 
-release: .venv/class-installed  ## teachers: make the student editions of the assignments, and the folder of a class
-	$(GRADING) release --class "$(CLASS)" --assignment "$(ASSIGNMENT)"
+# What make rebuild calls.
 
-collect: .venv/class-installed  ## teachers: sort what was handed in, a zip file or a folder: make collect FROM=...
-	$(GRADING) collect --class "$(CLASS)" --from "$(FROM)"
+rebuild-figures: $(INSTALLED)
+	$(BIN)/python -m tools.draw_test_images
+	$(BIN)/python -m tools.draw_figures
 
-grade: .venv/class-installed  ## teachers: mark what was handed in, in CLASS=folder: make grade CLASS=class
-	$(GRADING) grade --class "$(CLASS)" --assignment "$(ASSIGNMENT)"
+rebuild-notebooks: $(INSTALLED)
+	$(BIN)/python -m tools.execute_notebooks
 
-formgrader: .venv/class-installed  ## teachers: mark written answers by hand
-	$(GRADING) formgrader --class "$(CLASS)"
+rebuild-runs: $(INSTALLED)  # more than an hour, and data are downloaded
+	$(BIN)/python -m tools.train_recorded_runs
 
-feedback: .venv/class-installed  ## teachers: write a page for every student
-	$(GRADING) feedback --class "$(CLASS)" --assignment "$(ASSIGNMENT)"
+rebuild-benchmarks: $(PEERS_INSTALLED)  # some 40 minutes, on a machine with nothing else to do
+	PYTHONPATH=$(ENV)/peers $(BIN)/python -m tools.benchmarks.throughput
+	PYTHONPATH=$(ENV)/peers $(BIN)/python -m tools.benchmarks.profile_step
+	$(BIN)/python -m tools.benchmarks.time_to_accuracy
+	$(BIN)/python -m tools.benchmarks.report
 
-grades: .venv/class-installed  ## teachers: write the marks as CSV for a learning-management system
-	$(GRADING) grades --class "$(CLASS)" --assignment "$(ASSIGNMENT)"
+rebuild-solutions: $(INSTALLED)  # of the assignments and the lessons, for reading
+	$(GRADER) solutions
+	$(BIN)/python -m tools.solve_lessons
 
-.venv/class-installed: .venv/installed requirements-class.txt
-	$(BIN)/python -m pip install -r $(REQUIREMENTS) -r requirements-class.txt
-	touch $@
+rebuild-%:
+	$(error WHAT must be some of $(REBUILT); got '$*')
 
-.venv/site-installed: .venv/installed requirements-site.txt
-	$(BIN)/python -m pip install -r $(REQUIREMENTS) -r requirements-site.txt
-	touch $@
+# Environments: the base of each set of versions, and what an extra of pyproject.toml adds, the base being kept.
 
-# the published libraries lie apart: transformers would use a torchvision that it finds, and it fails beside a CPU's torch
-.venv/peers-installed: .venv/installed requirements-peers.txt
-	$(BIN)/python -m pip install --no-deps --upgrade --target .venv/peers -r requirements-peers.txt
-	touch $@
-
-.venv/installed: $(REQUIREMENTS) pyproject.toml
+$(ENV)/installed-pinned: requirements.txt pyproject.toml
+$(ENV)/installed-oldest: requirements.txt pyproject.toml tools/required_versions.py
+$(ENV)/installed-newest: pyproject.toml
+$(INSTALLED):
 	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(None if sys.version_info >= (3, 11) else \
 	  f"Python 3.11 or newer is needed; {sys.executable} is {v}. Name another one: make lab PYTHON=python3.12")'
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -r $(REQUIREMENTS)
+	$(PYTHON) -m venv $(ENV)
+	$(BIN)/python -m tools.required_versions oldest > $(ENV)/oldest.txt
+	$(BIN)/python -m pip install $(BASE_$(VERSIONS))
+	touch $@
+
+BASE_pinned := -r requirements.txt
+BASE_oldest := -r $(ENV)/oldest.txt
+BASE_newest := --upgrade -e ".[notebooks,parity,dev]"
+
+$(CLASS_INSTALLED): $(INSTALLED)
+	$(BIN)/python -m pip install $(BASE_$(VERSIONS)) $$($(BIN)/python -m tools.required_versions class)
+	touch $@
+
+$(SITE_INSTALLED): $(INSTALLED)
+	$(BIN)/python -m pip install $(BASE_$(VERSIONS)) $$($(BIN)/python -m tools.required_versions site)
+	touch $@
+
+# The published libraries lie in a folder of their own, which is put on the path where it is wanted: transformers uses a
+# torchvision that it finds, and torchvision fails next to a PyTorch that it was not compiled for, as the CPU build is.
+$(PEERS_INSTALLED): $(INSTALLED)
+	$(BIN)/python -m pip install --no-deps --upgrade --target $(ENV)/peers $$($(BIN)/python -m tools.required_versions peers)
 	touch $@

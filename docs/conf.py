@@ -1,17 +1,17 @@
-"""Sphinx's settings. The sources are laid out by ``stage.py``; ``build.py`` runs both."""
+"""Sphinx's settings. ``tools/build_site.py`` lays out the sources and runs Sphinx."""
 
-import hashlib
-import os
 import sys
 import tomllib
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tools.site_links import DOCUMENT_PAGES, published  # noqa: E402
 
 project = "A Vision Transformer from an empty page"
 author = copyright = "the vit_course contributors"
-version = release = tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+version = release = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
@@ -19,13 +19,9 @@ extensions = [
     "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
-    "extension",
+    "tools.site_extension",
 ]
-# what every page depends on beside its text: when it changes, all are made anew
-parts = [*sorted(HERE.glob("*.py")), HERE / "mathjax.js", *sorted(HERE.glob("_templates/*")), HERE / "verified.json"]
-site_state = hashlib.sha256(b"".join(path.read_bytes() for path in parts if path.exists())).hexdigest()
-site_state += os.environ.get("GITHUB_REPOSITORY", "")
-exclude_patterns = ["_included"]
+exclude_patterns = [*DOCUMENT_PAGES, "**/_*.md", "_*.md"]  # included by pages
 templates_path = ["_templates"]
 nitpicky = False
 
@@ -34,7 +30,7 @@ nb_execution_mode = "off"
 nb_merge_streams = True
 myst_enable_extensions = ["attrs_inline", "attrs_block", "colon_fence", "dollarmath"]
 myst_heading_anchors = 4
-myst_heading_slug_func = "links.lab_anchor"  # one address for a heading, here and in JupyterLab
+myst_heading_slug_func = "tools.site_links.lab_anchor"  # one address for a heading, here and in JupyterLab
 myst_links_external_new_tab = False
 
 # the package
@@ -60,6 +56,7 @@ html_copy_source = False
 html_show_sourcelink = False
 html_use_index = False
 html_domain_indices = False
+html_js_files = ["site.js"]
 html_theme_options = {
     "article_header_end": "article-header-buttons.html",
     "footer_content_items": "site-footer.html",
@@ -69,10 +66,23 @@ html_theme_options = {
     "secondary_sidebar_items": "page-toc.html",
     "show_navbar_depth": 1,
     "show_toc_level": 2,
-    "use_download_button": False,
+    "use_download_button": False,  # tools/site_extension.py has one that leads to the notebook itself
     "use_fullscreen_button": False,
 }
 html_context = {"default_mode": "auto"}
+if repository := published():
+    html_theme_options |= {
+        "repository_url": repository.address,
+        "repository_branch": "HEAD",
+        "use_repository_button": True,
+        "use_issues_button": True,
+        "use_edit_page_button": True,
+        "launch_buttons": {"binderhub_url": "https://mybinder.org", "notebook_interface": "jupyterlab"},
+    }
+    html_context |= {
+        "edit_page_provider_name": "GitHub",
+        "edit_page_url_template": repository.address + "/edit/HEAD/{{ source_of(file_name) }}",
+    }
 copybutton_selector = "div.highlight pre:not(.output *, .output)"
 
 # formulas: MathJax and its fonts from this site, and nothing that would be loaded from elsewhere

@@ -10,19 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import nbformat
-from execute import METADATA, fingerprint
-from make_figures import FIGURES
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
-from solved import turns
+
+from tools.execute_notebooks import fingerprint
+from tools.solve_lessons import turns
 
 IMG = Path(__file__).resolve().parents[1] / "img"
 VARYING = "nbval-ignore-output"
 ALLOWED_TAGS = {VARYING, "raises-exception"}
-MAX_LINES = 15
-MAX_CLASS_LINES = 40
-MAX_BYTES = 1_200_000
 
 RULES = {}
 
@@ -105,14 +101,6 @@ def plain_python(notebook, path):
 
 
 @rule
-def no_trailing_semicolon(notebook, path):
-    """A plot that ends in a semicolon fails under nbval, and hides what a cell returns."""
-    for index, cell in code_cells(notebook):
-        if re.search(r";\s*(#.*)?$", cell.source, flags=re.MULTILINE):
-            yield f"cell {index}: a line ends with a semicolon"
-
-
-@rule
 def pictures_rest_on_an_assert(notebook, path):
     """nbval does not compare pictures: the arrays behind them are asserted there or in the code cell beside."""
     cells = list(code_cells(notebook))
@@ -140,7 +128,7 @@ def explorers_are_stored_as_pictures(notebook, path):
     for index, cell in code_cells(notebook):
         kinds = {kind for output in cell.outputs for kind in output.get("data", {})}
         if any("widget" in kind for kind in kinds):
-            yield f"cell {index}: a widget is stored; run make notebooks"
+            yield f"cell {index}: a widget is stored; run make rebuild WHAT=notebooks"
         if explores(cell) and "image/png" not in kinds:
             yield f"cell {index}: an explorer without its still picture"
 
@@ -157,16 +145,8 @@ def no_stored_errors(notebook, path):
 
 
 @rule
-def one_title(notebook, path):
-    """One top heading, in the first cell."""
-    titles = re.findall(r"^# .*", markdown(notebook), flags=re.MULTILINE)
-    if len(titles) != 1 or not notebook.cells[0].source.startswith("# "):
-        yield f"{len(titles)} top headings, one wanted, in the first cell"
-
-
-@rule
-def pictures_are_drawn_here_and_described(notebook, path):
-    """Pictures in the prose exist, are drawn by img/make_figures.py and say in words what one sees."""
+def pictures_in_the_prose_are_described(notebook, path):
+    """Pictures in the prose lie in img/, whose files a script draws, and say in words what one sees."""
     prose = markdown(notebook)
     if "<img" in prose:
         yield "an <img> tag: write ![what one sees](../img/name.svg)"
@@ -175,8 +155,6 @@ def pictures_are_drawn_here_and_described(notebook, path):
             yield f"{target}: the alt text {words!r} does not say what one sees"
         if not (path.parent / target).is_file() or (path.parent / target).resolve().parent != IMG:
             yield f"{target}: no such picture in img/"
-        elif Path(target).stem not in FIGURES:
-            yield f"{target}: not drawn by img/make_figures.py"
 
 
 @rule
@@ -209,52 +187,7 @@ def what_varies_is_asserted(notebook, path):
             if not asserts(cell):
                 yield f"cell {index}: its output is ignored and nothing is asserted"
             if cell.metadata.get("output_of") != fingerprint(sources):
-                yield f"cell {index}: its output belongs to older code; run make notebooks"
-
-
-@rule
-def normalized(notebook, path):
-    """Nothing in the file depends on the machine it was run on."""
-    try:
-        nbformat.validate(notebook)
-    except nbformat.ValidationError as error:
-        yield f"not a valid notebook: {str(error).splitlines()[0]}"
-    if dict(notebook.metadata) != METADATA:
-        yield "the notebook's metadata is not normalised; run make notebooks"
-    for index, cell in enumerate(notebook.cells):
-        if set(cell.metadata) - {"tags", "output_of"}:
-            yield f"cell {index}: metadata {sorted(cell.metadata)}; run make notebooks"
-    counts = [cell.execution_count for _, cell in code_cells(notebook)]
-    if None not in counts and counts != list(range(1, len(counts) + 1)):
-        yield f"execution counts {counts} are not 1, 2, 3 …; run make notebooks"
-
-
-@rule
-def short_beats(notebook, path):
-    """Few lines a cell, and never more than two code cells without a word between them."""
-    row = 0
-    for index, cell in enumerate(notebook.cells):
-        row = row + 1 if cell.cell_type == "code" else 0
-        if row == 3:
-            yield f"cell {index}: the third code cell in a row"
-        if cell.cell_type == "code":
-            lines = len(cell.source.splitlines())
-            limit = MAX_CLASS_LINES if re.search(r"^class ", cell.source, flags=re.MULTILINE) else MAX_LINES
-            if lines > limit:
-                yield f"cell {index}: {lines} lines, at most {limit} wanted"
-
-
-@rule
-def imports_stand_in_the_first_cell(notebook, path):
-    """The set-up cell imports and does nothing else; no other does, save where Start here has checked what is there."""
-    for place, (index, cell) in enumerate(code_cells(notebook)):
-        if not plain(cell.source):
-            continue
-        kinds = {isinstance(node, (ast.Import, ast.ImportFrom)) for node in ast.parse(cell.source).body}
-        if place == 0 and kinds != {True}:
-            yield f"cell {index}: the set-up cell does more than import"
-        if place > 0 and True in kinds and not path.name.startswith("00_"):
-            yield f"cell {index}: an import outside the set-up cell"
+                yield f"cell {index}: its output belongs to older code; run make rebuild WHAT=notebooks"
 
 
 def plain(source: str) -> bool:
@@ -286,26 +219,6 @@ def links_lead_somewhere(notebook, path):
     for number in re.findall(r"\blesson (\d+)", markdown(notebook), flags=re.IGNORECASE):
         if number.zfill(2) not in there:
             yield f"lesson {number} is named and does not exist"
-
-
-@rule
-def the_template(notebook, path):
-    """Every lesson has the parts that STYLE names, and every numbered section closes with a checkpoint."""
-    prose = markdown(notebook)
-    if path.name.startswith("00_"):
-        return
-    for part in ("**You will**", "**You need**", "**Time**", "Recall", "**Predict first", "In the wild", "Recap"):
-        if part not in prose:
-            yield f"no {part}"
-    number = int(path.name[:2])
-    sections = re.split(r"^## ", prose, flags=re.MULTILINE)[1:]
-    numbered = [section for section in sections if re.match(rf"{number}\.\d+ ", section)]
-    if len(numbered) < 3:
-        yield f"{len(numbered)} sections numbered {number}.x"
-    for section in numbered:
-        title = section.splitlines()[0]
-        if "**Checkpoint" not in section and not re.search("in the wild|recap", title, flags=re.IGNORECASE):
-            yield f"section {title!r} has no checkpoint"
 
 
 @rule
@@ -382,10 +295,3 @@ def checked(source: str) -> str | None:
         if ast.unparse(call.func).startswith("checks.") and names:
             return names[0]
     return None
-
-
-@rule
-def light_enough(notebook, path):
-    """A page that opens at once."""
-    if path.exists() and path.stat().st_size > MAX_BYTES:
-        yield f"{path.stat().st_size:,} bytes, at most {MAX_BYTES:,} wanted"

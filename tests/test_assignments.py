@@ -12,15 +12,12 @@ NAMES = [f"assignment_{number:02}" for number in range(1, 7)]
 SHARED_RULES = [
     "every_code_cell_was_executed",
     "plain_python",
-    "no_trailing_semicolon",
     "pictures_rest_on_an_assert",
     "no_stored_errors",
-    "one_title",
     "no_addresses_or_paths",
     "four_decimals_at_most",
     "what_varies_is_asserted",
     "folded_answers_render",
-    "light_enough",
 ]
 
 

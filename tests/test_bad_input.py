@@ -67,7 +67,7 @@ WHOLE, COUNT = "must be a whole number of at least 1", "must be a whole number o
 FINITE, CHANCE = "must be a finite number of at least 0", "must be at least 0 and less than 1"
 AXES, FLOATS, ARRAY = "images must have 4 axes, (b, c, h, w)", "images must be floating point", "images must be a torch"
 SHAPE = "images must have shape (b, c=3, h=8, w=12)"
-FILE, REDRAW = "test_images.npy must be a readable .npy file without pickles", "resources/make_test_images.py"
+FILE, REDRAW = "test_images.npy must be a readable .npy file without pickles", "tools.draw_test_images"
 HOLDS, SCALE = "test_images.npy must hold floats of shape (6, 96, 96, 3)", "test_images.npy must hold values in [0, 1]"
 RANGE, VECTOR = "labels must lie in 0 .. 4 for 5 classes", "labels must be int64 of shape (4,), one an image"
 NO_IMAGE = "images must hold at least one image"

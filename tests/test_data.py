@@ -1,6 +1,5 @@
 """Lessons 01 to 06: the six test images, and the digits."""
 
-import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +8,7 @@ import torch
 from sklearn.datasets import load_digits
 from support import assert_equal
 
+from tools.draw_test_images import make_test_images
 from vit_course import data
 from vit_course.data import LabelledImages, load_dataset, load_test_images
 
@@ -53,10 +53,7 @@ def test_test_images_come_channels_first_from_the_file(images):
 
 
 def test_the_file_holds_what_the_script_draws():
-    spec = importlib.util.spec_from_file_location("make_test_images", ROOT / "resources" / "make_test_images.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    drawn = script.make_test_images()
+    drawn = make_test_images()
     difference = np.abs(drawn - np.load(FIXTURE))
     # another machine's sine may round a value that lies between two 255ths the other way
     assert difference.max() < 1.5 / 255

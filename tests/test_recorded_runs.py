@@ -7,11 +7,10 @@ import re
 import shlex
 from pathlib import Path
 
-import make_runs
-import make_table
 import pytest
 import torch
 
+from tools import train_recorded_runs, write_run_pages
 from vit_course import training
 from vit_course.data import load_dataset
 from vit_course.recipes import preset
@@ -21,7 +20,7 @@ from vit_course.train import new_config, parser
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = ROOT / "resources" / "runs"
 SHIPPED = ROOT / "resources" / "fashion_mnist_patch4.safetensors"
-ALL_RUNS = {group: make_table.read(group) for group in (*make_table.GROUPS, "ablation")}
+ALL_RUNS = {group: write_run_pages.read(group) for group in (*write_run_pages.GROUPS, "ablation")}
 LONG = next(run for run in ALL_RUNS["fashion_mnist"] if run["config"]["preset"] == "long")
 
 
@@ -40,15 +39,15 @@ def minutes(dataset, name):
 
 
 def test_the_page_is_written_from_the_logs():
-    assert (RUNS / "README.md").read_text(encoding="utf-8") == make_table.table()
+    assert (RUNS / "README.md").read_text(encoding="utf-8") == write_run_pages.table()
 
 
-@pytest.mark.parametrize("group", [*make_table.GROUPS, "ablation"])
+@pytest.mark.parametrize("group", [*write_run_pages.GROUPS, "ablation"])
 def test_every_planned_run_is_recorded_once_in_order(group):
-    planned = make_runs.recorded_runs()[group]
+    planned = train_recorded_runs.recorded_runs()[group]
     assert [run["name"] for run in ALL_RUNS[group]] == list(planned)
     for run, options in zip(ALL_RUNS[group], planned.values(), strict=True):
-        assert run["command"] == make_runs.command_line(run["name"], options)
+        assert run["command"] == train_recorded_runs.command_line(run["name"], options)
         assert run["command"].endswith(f" -m vit_course.train {options}")
         (processes,) = {session["processes"] for session in run["sessions"]}
         assert run["command"].startswith(f"torchrun --nproc_per_node={processes} -m" if processes > 1 else "python -m")
@@ -148,7 +147,7 @@ def test_the_shipped_model_gives_the_recorded_accuracy_on_the_real_test_images()
 
 def test_the_model_card_states_the_recorded_figures():
     card = SHIPPED.with_suffix(".md").read_text(encoding="utf-8")
-    assert card == make_table.model_card()
+    assert card == write_run_pages.model_card()
     assert LONG["command"] in card
     assert f"{LONG['result']['test_accuracy']:.2%}".replace("%", " %") in card
     assert f"{LONG['result']['parameters']:,}" in card

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from make_sample import COUNT
 
+from tools.write_sample import COUNT
 from vit_course import datasets, inside
 from vit_course.runs import load_trained
 

@@ -28,7 +28,7 @@ def load_test_images(path: str | Path | None = None) -> Float[Tensor, "6 3 96 96
     roots = [Path(__file__).resolve().parents[1], Path.cwd(), *Path.cwd().parents]
     candidates = [Path(path)] if path else [root / "resources" / "test_images.npy" for root in roots]
     path = next((candidate for candidate in candidates if candidate.is_file()), candidates[0])
-    again = "in a clone, draw it anew: python resources/make_test_images.py"
+    again = "in a clone, draw it anew: python -m tools.draw_test_images"
     try:
         with path.open("rb") as file:
             images = np.lib.format.read_array(file, allow_pickle=False)

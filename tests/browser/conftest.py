@@ -1,19 +1,24 @@
-"""A real browser for the tests of this folder: Debian's Chromium, or the one that CHROMIUM names."""
+"""One browser, one JupyterLab and one build of the website for all tests of this folder, which one process runs.
 
+The browser is Debian's Chromium, or the one that CHROMIUM names.
+"""
+
+import functools
+import http.server
 import os
 import shutil
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
-from lab import NOTEBOOK_7, Lab, running_lab
+from lab import Lab, running_lab
 from playwright.sync_api import Browser, Page, sync_playwright
-from site_building import build, served
 
+ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-DESKTOP = {"width": 1280, "height": 900}
-PHONE = {"width": 390, "height": 844}
 
 
 @pytest.fixture(scope="session")
@@ -30,13 +35,13 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def new_page(browser) -> Iterator[Callable[..., Page]]:
     """Make pages, each in a context of its own: ``new_page(viewport=PHONE, color_scheme="dark")``."""
     contexts = []
 
     def page(**options) -> Page:
-        contexts.append(browser.new_context(**{"viewport": DESKTOP, **options}))
+        contexts.append(browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options}))
         return contexts[-1].new_page()
 
     yield page
@@ -45,49 +50,32 @@ def new_page(browser) -> Iterator[Callable[..., Page]]:
 
 
 @pytest.fixture(scope="session")
-def lab_server(tmp_path_factory) -> Iterator[Lab]:
-    """JupyterLab on a copy of the course, one for each process of the tests; see ``lab.py``."""
+def lab(tmp_path_factory) -> Iterator[Lab]:
+    """JupyterLab on a copy of the course; see ``lab.py``."""
     with running_lab(tmp_path_factory.mktemp("lab")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def notebook_7_server(tmp_path_factory) -> Iterator[Lab]:
-    """Notebook 7 on another copy."""
-    with running_lab(tmp_path_factory.mktemp("notebook_7"), NOTEBOOK_7) as server:
-        yield server
-
-
-@pytest.fixture
-def lab(lab_server) -> Iterator[Lab]:
-    """Lend JupyterLab to one test, after which its kernels are stopped."""
-    yield lab_server
-    lab_server.end_kernels()
-
-
-@pytest.fixture
-def notebook_7(notebook_7_server) -> Iterator[Lab]:
-    """Lend Notebook 7 to one test, after which its kernels are stopped."""
-    yield notebook_7_server
-    notebook_7_server.end_kernels()
-
-
-@pytest.fixture(scope="session")
 def site(tmp_path_factory) -> Path:
-    """The built site; one build, however many processes share the tests."""
-    shared = tmp_path_factory.getbasetemp()
-    if shared.name.startswith("popen-"):
-        shared = shared.parent
-    with FileLock(shared / "site.lock"):
-        done = shared / "site" / "done"
-        if not done.exists():
-            build(shared / "site")
-            done.touch()
-    return shared / "site" / "html"
+    """The website, built with the address of a repository: the folder with ``index.html``."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "tools.build_site", "--into", str(folder)]
+    environment = os.environ | {"GITHUB_REPOSITORY": "example/vit-course"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "html"
 
 
 @pytest.fixture(scope="session")
 def home(site) -> Iterator[str]:
-    """The address at which the built site is served."""
-    with served(site) as address:
-        yield address
+    """The address at which the website is served."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_) -> None: ...
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    server.server_close()

@@ -4,6 +4,7 @@ The server runs this interpreter's JupyterLab, or Notebook 7, on a free port of 
 and the copy lie in a folder of their own, so that a test changes no file of the course and reads no settings of yours.
 """
 
+import io
 import json
 import os
 import re
@@ -14,14 +15,16 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 import nbformat
+import numpy as np
 import psutil
 from nbformat.v4 import new_notebook
+from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
 COURSE = Path(__file__).resolve().parents[2]
@@ -30,8 +33,8 @@ STARTS_WITHIN = 60  # seconds
 STOPS_WITHIN = 15
 RUNS_WITHIN = 300  # seconds a whole notebook may take on a slow machine
 
-# the modules that serve them, and where they show a file. Each has its own server: one that had served Notebook 7 would
-# refuse JupyterLab the fonts of formulas, because jupyter_server remembers by name where it found a file
+# The modules that serve them, and where they show a file. Each has its own server: one that had served the first would
+# refuse the other the fonts of formulas, because jupyter_server remembers by name where it found a file.
 JUPYTERLAB, NOTEBOOK_7 = "jupyterlab", "notebook"
 PLACES = {JUPYTERLAB: "lab/tree", NOTEBOOK_7: "notebooks"}
 
@@ -59,6 +62,7 @@ SETTINGS = {
     "docmanager-extension/plugin": {"autosave": False},
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
 }
+PNG = "image => fetch(image.src).then(answer => answer.bytes()).then(bytes => [...bytes])"
 PAGE = {"disabledExtensions": {"@jupyter/nbgrader": True}}  # teachers alone have it
 
 
@@ -76,13 +80,9 @@ class Lab:
         """Where a browser finds ``path``, such as ``lab/tree/notebooks/….ipynb``, with nothing else open."""
         return f"{self.url}{quote(path)}?token={self.token}&reset"
 
-    def open(self, page: Page, notebook: str) -> None:
+    def open(self, page: Page, path: str) -> None:
         """Open a notebook, named by its path below the root; return when its cells are there and its kernel is idle."""
-        self.visit(page, f"{PLACES[self.program]}/{notebook}")
-
-    def visit(self, page: Page, path: str) -> None:
-        """Open the address of a notebook, as a link or a Binder button carries it: ``lab/tree/notebooks/….ipynb``."""
-        page.goto(self.address(path))
+        page.goto(self.address(f"{PLACES[self.program]}/{path}"))
         notebook(page).wait_for(timeout=1000 * STARTS_WITHIN)
         wait_for_kernel(page)
 
@@ -144,6 +144,13 @@ def wait_for_cells(page: Page) -> None:
     expect(prompts(page).first).not_to_have_text("[ ]:", timeout=1000 * STARTS_WITHIN)
     expect(prompts(page).filter(has_text="*")).to_have_count(0, timeout=1000 * RUNS_WITHIN)
     wait_for_kernel(page)
+
+
+def pixels(picture: bytes | Locator) -> np.ndarray:
+    """The pixels of a PNG file, or of the one that a picture in the browser shows."""
+    if isinstance(picture, Locator):
+        picture = bytes(picture.evaluate(PNG))
+    return np.asarray(Image.open(io.BytesIO(picture)).convert("RGB"), dtype=int)
 
 
 @contextmanager
@@ -211,23 +218,7 @@ def stop(process: subprocess.Popen) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    for one in family:
-        end(one)
-
-
-def end(process: psutil.Process) -> None:
-    """Kill a process that the server has left behind."""
-    try:
-        process.kill()
-        process.wait(STOPS_WITHIN)
-    except psutil.NoSuchProcess:
-        pass
-
-
-# what Notebook 7.6 complains of when it starts, whatever is opened: of its own menus, keys and documents
-NOTEBOOK_SAYS = ("Menu entry for command", "[yjs#509] Not same Y.Doc", "reading 'schema'")
-
-
-def not_of_notebook(problems: list[str]) -> list[str]:
-    """The problems that are none of Notebook's own."""
-    return [problem for problem in problems if not any(known in problem for known in NOTEBOOK_SAYS)]
+    for kernel in family:
+        with suppress(psutil.NoSuchProcess):
+            kernel.kill()
+            kernel.wait(STOPS_WITHIN)

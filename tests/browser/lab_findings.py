@@ -73,10 +73,15 @@ panel => [...panel.querySelectorAll(".jp-Cell")].flatMap((cell, index) => {
 """
 
 
-def all_findings(page: Page, saved: NotebookNode, *, code: bool = True) -> list[str]:
-    """Look for everything; ``saved`` is the notebook's file, saved after the run."""
-    unfold(page)
-    return not_run(saved) + dialogs(page) + mathematics(page) + layout(page, code=code)
+def findings(page: Page, saved: NotebookNode, *, code: bool = True) -> list[str]:
+    """Look for everything after a run; ``saved`` is the notebook's file, saved then."""
+    return not_run(saved) + look_at_everything(page, code=code)
+
+
+def look_at_everything(page: Page, *, code: bool = True) -> list[str]:
+    """Look for what can be seen. Folded answers and hints are opened first, so that what is in them is measured."""
+    notebook(page).evaluate("panel => panel.querySelectorAll('details').forEach(one => { one.open = true })")
+    return dialogs(page) + mathematics(page) + layout(page, code=code)
 
 
 def not_run(saved: NotebookNode) -> list[str]:
@@ -90,11 +95,6 @@ def not_run(saved: NotebookNode) -> list[str]:
                 errors = [output for output in cell.outputs if output.output_type == "error"]
                 found += [f"cell {index}: {error.ename}: {error.evalue}" for error in errors]
     return found
-
-
-def unfold(page: Page) -> None:
-    """Open every folded answer and hint, so that what is in them is seen and measured."""
-    notebook(page).evaluate("panel => panel.querySelectorAll('details').forEach(one => { one.open = true })")
 
 
 def dialogs(page: Page) -> list[str]:

@@ -7,6 +7,7 @@ from importlib.resources import files
 from playwright.sync_api import Page, TimeoutError
 
 COLOURS = ["color-contrast", "link-in-text-block"]  # axe's rules that look at colours, its slowest
+DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 SERIOUS = ("serious", "critical")
 WORDS = 3  # an alternative text of fewer words describes nothing
 

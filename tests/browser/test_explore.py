@@ -1,21 +1,17 @@
-"""The explorers in JupyterLab and Notebook 7: clicked, typed into and moved by keys, and the picture follows.
+"""The explorers in JupyterLab: clicked, typed into and moved by keys, and the picture follows.
 
 What must be seen is drawn once more here, by the same explorer in the same state, and compared with the PNG file that
 the page shows, pixel by pixel.
 """
 
-import base64
-import io
 import time
 
 import numpy as np
 import pytest
-from conftest import DESKTOP
-from lab import Lab, not_of_notebook, notebook, run_all, wait_for_cells
+from lab import Lab, notebook, pixels, run_all, wait_for_cells
 from lab_findings import layout
 from nbformat.v4 import new_code_cell
-from PIL import Image
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 from site_checks import Traffic
 
 from vit_course import explore
@@ -42,10 +38,6 @@ CALLS = {
     "head_ablation": "explore.head_ablation(model, sample.images, sample.labels, about=about)",
 }
 ANSWERS_WITHIN = 5_000  # ms, on a machine that does much else
-PNG = """async image => {
-  const bytes = new Uint8Array(await (await fetch(image.src)).arrayBuffer());
-  return btoa(Array.from(bytes, byte => String.fromCharCode(byte)).join(""));
-}"""
 
 
 def make(name: str) -> explore.Explorer:
@@ -64,6 +56,7 @@ class Shown:
         self.picture = self.cell.locator(".vit-picture")
         self.says = self.picture.get_by_role("status")
         self.run()
+        self.check()
 
     def run(self) -> None:
         """Run the cell anew, so that nothing is left of the test before."""
@@ -97,7 +90,7 @@ class Shown:
 
     def png(self) -> np.ndarray:
         """The picture that the page shows, as pixels."""
-        return pixels(base64.b64decode(self.picture.locator("img").evaluate(PNG)))
+        return pixels(self.picture.locator("img"))
 
     def check(self) -> None:
         """Wait until the page says what the twin says, and shows what the twin shows."""
@@ -111,35 +104,24 @@ class Shown:
         expect(cursors).to_have_count(0 if self.twin.picture.selected is None else len(self.twin.picture.places))
 
 
-def pixels(png: bytes) -> np.ndarray:
-    return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
-
-
-def open_and_run(server: Lab, page: Page, names: list[str]) -> None:
-    """Write a notebook with these explorers, open it and run it from the menu."""
-    server.write(PATH, [new_code_cell(SETUP.strip()), *(new_code_cell(CALLS[name]) for name in names)])
-    server.open(page, PATH)
-    run_all(page)
-    expect(notebook(page).locator(".vit-picture img")).to_have_count(len(names))
+def write_explorers(lab: Lab, names: list[str]) -> None:
+    """Write a notebook with these explorers."""
+    lab.write(PATH, [new_code_cell(SETUP.strip()), *(new_code_cell(CALLS[name]) for name in names)])
 
 
 @pytest.fixture(scope="module")
-def page(lab_server: Lab, browser: Browser):
-    """All explorers in one notebook in JupyterLab; at the end nothing was amiss, and nothing scrolls or is cut off."""
-    context = browser.new_context(viewport=DESKTOP)
-    page = context.new_page()
-    traffic = Traffic(page, lab_server.url)
-    open_and_run(lab_server, page, list(CALLS))
+def page(lab: Lab, new_page):
+    """All explorers in one notebook; at the end nothing was amiss, and nothing scrolls or is cut off."""
+    page = new_page(has_touch=True)
+    traffic = Traffic(page, lab.url)
+    write_explorers(lab, list(CALLS))
+    lab.open(page, PATH)
+    run_all(page)
+    expect(notebook(page).locator(".vit-picture img")).to_have_count(len(CALLS))
     yield page
     assert traffic.problems == []
     assert layout(page) == []
-    context.close()
-    lab_server.end_kernels()
-
-
-@pytest.mark.parametrize("name", CALLS)
-def test_the_page_shows_what_python_draws(page, name):
-    Shown(page, name).check()
+    lab.end_kernels()
 
 
 def test_attention_answers_to_clicks_and_keys(page):
@@ -155,6 +137,9 @@ def test_attention_answers_to_clicks_and_keys(page):
     shown.check()
     shown.click(6, 3, place=1)  # in the map
     shown.twin.picture.selected = (6, 3)
+    shown.check()
+    shown.picture.locator("img").tap(position=shown.point(5, 1))  # by a finger
+    shown.twin.picture.selected = (5, 1)
     shown.check()
     shown.slide("layer", "ArrowLeft")
     shown.twin.controls["layer"].value = 2
@@ -275,53 +260,3 @@ def test_heads_are_switched_by_click_and_by_space(page):
     shown.control("heads").locator("select").select_option("layer 0 off")
     shown.twin.controls["heads"].value = "layer 0 off"
     shown.check()
-
-
-def test_from_click_to_picture(page, record_property):
-    """The cursor moves within the click; the new picture is loaded soon after."""
-    shown = Shown(page, "positions")
-    image = shown.picture.locator("img")
-    image.evaluate("""image => {
-      window.journeys = [];
-      let clicked = null;
-      image.addEventListener("click", () => { clicked = performance.now(); }, true);
-      image.addEventListener("load", () => {
-        if (clicked) journeys.push(performance.now() - clicked);
-        clicked = null;
-      });
-    }""")
-    for count, cell in enumerate([(0, 0), (3, 3), (6, 1), (2, 5), (5, 5)], start=1):
-        shown.click(*cell)
-        page.wait_for_function("count => journeys.length == count", arg=count, timeout=ANSWERS_WITHIN)
-    journeys = page.evaluate("journeys")
-    record_property("milliseconds from click to picture", [round(one) for one in journeys])
-    print("from click to picture:", [f"{one:.0f} ms" for one in journeys])
-    assert min(journeys) < 1000
-
-
-def test_a_finger_chooses_too(lab, browser):
-    context = browser.new_context(viewport=DESKTOP, has_touch=True)
-    page = context.new_page()
-    open_and_run(lab, page, ["attention"])
-    shown = Shown(page, "attention")
-    shown.picture.locator("img").tap(position=shown.point(5, 1))
-    shown.twin.picture.selected = (5, 1)
-    shown.check()
-    context.close()
-
-
-def test_in_notebook_7(notebook_7, new_page):
-    page = new_page()
-    traffic = Traffic(page, notebook_7.url)
-    open_and_run(notebook_7, page, ["attention"])
-    shown = Shown(page, "attention")
-    shown.check()
-    shown.click(0, 4)
-    page.keyboard.press("ArrowRight")
-    shown.twin.picture.selected = (0, 5)
-    shown.check()
-    shown.slide("layer", "Home")
-    shown.twin.controls["layer"].value = 0
-    shown.check()
-    assert layout(page) == []
-    assert not_of_notebook(traffic.problems) == []

@@ -6,24 +6,17 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
-from types import SimpleNamespace
 
-import colab
-import extension
-import links
 import nbformat
 import pytest
-import repository
-import stage
-import verified
-from docutils import nodes
-from docutils.utils import new_document
 from jinja2 import Environment
 
-ROOT = Path(__file__).resolve().parents[2]
+from tools import build_site, site_links
+from tools.colab_copies import write_copies
+from tools.site_links import ROOT, Repository, lessons, on_the_site, published
+
 DOCS = ROOT / "docs"
-EXAMPLE = repository.Repository("example", "vit-course")
+EXAMPLE = Repository("example", "vit-course")
 
 
 # --- links -----------------------------------------------------------------------------------------------------------
@@ -41,109 +34,74 @@ table[rows](columns.md)
 
 [last](README.md)
 """
-    led = links.rewrite(text, "notebooks/01.ipynb", lambda path, anchor: f"/{path}!{anchor}")
+    led = site_links.rewrite(text, "notebooks/01.ipynb", lambda path, anchor: f"/{path}!{anchor}")
     assert "[two](/notebooks/02_x.ipynb!2.1-A)" in led
     assert "![a figure](/img/a.svg!)" in led
     assert "[`code`](/vit_course!)" in led
     assert "[the web](https://example.org/a.md) stays; `[not](a.md)`" in led
     assert "table[rows](columns.md)" in led
     assert "[last](/notebooks/README.md!)" in led
+    assert site_links.rewrite("see [the log](log.jsonl).", "a/b.md", lambda *_: None) == "see the log."
 
 
-def test_a_link_that_leads_nowhere_becomes_plain_text():
-    assert links.rewrite("see [the log](log.jsonl).", "a/b.md", lambda *_: None) == "see the log."
-
-
-def test_headings_and_their_anchors():
-    text = "# A\n\n```sh\n# no heading\n```\n\n## 2.1 The `einops` way: *now*\n"
-    assert [(level, heading) for level, heading, *_ in links.headings(text)] == [
-        (1, "A"),
-        (2, "2.1 The `einops` way: *now*"),
-    ]
-    assert links.lab_anchor("2.1 The `einops` way: *now*") == "2.1-The-einops-way:-now"
-    assert links.github_anchor("2.1 The `einops` way: *now*") == "21-the-einops-way-now"
+def test_anchors_of_a_heading():
+    assert site_links.lab_anchor("2.1 The `einops` way: *now*") == "2.1-The-einops-way:-now"
+    assert site_links.github_anchor("2.1 The `einops` way: *now*") == "21-the-einops-way-now"
 
 
 @pytest.mark.parametrize(
-    ("origin", "path", "anchor", "known", "unknown"),
+    ("origin", "link", "known", "unknown"),
     [
-        ("README.md", "", "without-make-or-on-windows", "/install.md#Without-make,-or-on-Windows", None),
-        ("README.md", "notebooks/02_image_embedding.ipynb", "", "/notebooks/02_image_embedding.ipynb", None),
-        ("README.md", "vit_course", "", "/api/index.md", None),
-        ("README.md", "resources/runs/README.md", "", "/results.md", None),
-        ("notebooks/00_start_here.ipynb", "img/architecture.svg", "", "/img/architecture.svg", None),
-        ("README.md", "LICENSE", "", "https://github.com/example/vit-course/blob/HEAD/LICENSE", "plain"),
-        (
-            "README.md",
-            "benchmarks/results",
-            "",
-            "https://github.com/example/vit-course/tree/HEAD/benchmarks/results",
-            "plain",
-        ),
+        ("README.md", "#without-make-or-on-windows", "/install.md#Without-make,-or-on-Windows", None),
+        ("README.md", "notebooks/02_image_embedding.ipynb", "/notebooks/02_image_embedding.ipynb", None),
+        ("README.md", "vit_course", "/api/index.md", None),
+        ("README.md", "resources/runs/README.md", "/results.md", None),
+        ("notebooks/00_start_here.ipynb", "../img/architecture.svg", "/img/architecture.svg", None),
+        ("README.md", "LICENSE", "https://github.com/example/vit-course/blob/HEAD/LICENSE", "words"),
+        ("README.md", "tests/", "https://github.com/example/vit-course/tree/HEAD/tests", "words"),
     ],
 )
-def test_where_links_lead(origin, path, anchor, known, unknown, tmp_path):
+def test_where_links_lead(origin, link, known, unknown, monkeypatch):
     """To the page that shows it; to the repository; and, where its address is not known, nowhere."""
-    assert stage.Staging(tmp_path, EXAMPLE).lead(origin, path, anchor) == known
-    without = stage.Staging(tmp_path, None).lead(origin, path, anchor)
-    assert without == (None if unknown else known)
+    monkeypatch.setenv("GITHUB_REPOSITORY", "example/vit-course")
+    assert on_the_site(f"[words]({link})", origin) == f"[words]({known})"
+    monkeypatch.delenv("GITHUB_REPOSITORY")
+    assert on_the_site(f"[words]({link})", origin) == (unknown or f"[words]({known})")
 
 
-def test_a_link_to_a_file_that_is_not_there_stops_the_staging(tmp_path):
-    with pytest.raises(ValueError, match=r"README\.md links to gone\.py, which does not exist"):
-        stage.Staging(tmp_path, EXAMPLE).lead("README.md", "gone.py", "")
+@pytest.mark.parametrize(
+    ("link", "message"),
+    [
+        ("gone.py", r"README\.md links to gone\.py, which does not exist"),
+        ("#gone", r"README\.md has no heading .*#gone"),
+    ],
+)
+def test_a_link_that_leads_nowhere_stops_the_build(link, message):
+    with pytest.raises(ValueError, match=message):
+        on_the_site(f"[words]({link})", "README.md")
 
 
 @pytest.mark.parametrize("value", ["owner", "a/b/c", "a b/c", "https://github.com/a/b"])
 def test_the_repository_is_owner_and_name(value, monkeypatch):
     monkeypatch.setenv("GITHUB_REPOSITORY", value)
     with pytest.raises(ValueError, match="GITHUB_REPOSITORY must be owner/name; got"):
-        repository.published()
+        published()
 
 
-def test_without_a_repository_nothing_is_published(monkeypatch, tmp_path):
-    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
-    assert repository.published() is None
-    colab.write_copies(tmp_path, None)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_staging_again_changes_nothing_and_removes_what_has_gone(tmp_path):
-    staging = stage.Staging(tmp_path, EXAMPLE)
-    staging.all()
-    times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.md")}
-    (tmp_path / "old.md").write_text("# Old")
-    stage.Staging(tmp_path, EXAMPLE).all()
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.md")} == times
-
-
-def test_every_lesson_is_listed_with_its_own_minutes(tmp_path):
-    stage.Staging(tmp_path, EXAMPLE).all()
-    listed = (tmp_path / "_included" / "lessons.md").read_text(encoding="utf-8")
-    parts = re.split(r"^## ", listed, flags=re.MULTILINE)[1:]
-    for path, part in zip(stage.lessons(), parts, strict=True):
-        first = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells[:3])
-        assert part.startswith(f"[{first.splitlines()[0].removeprefix('# ')}](/notebooks/{path.name})")
-        times = re.findall(r"^\*\*Time\*\* .*", first, flags=re.MULTILINE)
-        assert len(times) == (0 if path.name.startswith("00") else 1), path.name
-        assert all(fact in part for fact in times)
-        assert ("**You need**" in part) == bool(times)
-
-
-@pytest.mark.parametrize(("known", "kinds"), [(True, ["binder", "colab", "download"]), (False, ["download"])])
-def test_buttons_that_need_the_address_are_left_out_without_it(known, kinds, monkeypatch):
-    monkeypatch.setenv("GITHUB_REPOSITORY", "example/vit-course" if known else "")
-    doctree = new_document("lesson")
-    doctree += nodes.section("", nodes.title("", "Lesson"))
-    app = SimpleNamespace(env=SimpleNamespace(docname="notebooks/02_image_embedding"))
-    extension.add_buttons(app, doctree)
-    assert re.findall(r'class="course-button (\w+)"', doctree.astext()) == kinds
+@pytest.mark.parametrize("lesson", lessons()[1:], ids=lambda path: path.stem)
+def test_a_lesson_is_listed_with_its_own_minutes(lesson):
+    first = "\n".join(cell.source for cell in nbformat.read(lesson, as_version=4).cells[:3])
+    listed = build_site.presented(lesson)
+    assert listed.startswith(f"## [{first.splitlines()[0].removeprefix('# ')}](/notebooks/{lesson.name})")
+    (time,) = re.findall(r"^\*\*Time\*\* .*", first, flags=re.MULTILINE)
+    assert time in listed
+    assert "**You need**" in listed
 
 
 # --- errata ----------------------------------------------------------------------------------------------------------
 
 
-def section(notebook: Path, anchor: str) -> str:
+def section(notebook, anchor: str) -> str:
     """All that a reader sees in a section: text, code, outputs."""
     found, inside = [], False
     for cell in nbformat.read(notebook, as_version=4).cells:
@@ -151,7 +109,7 @@ def section(notebook: Path, anchor: str) -> str:
             cut = re.split(r"^(## .*)$", cell.source, flags=re.MULTILINE)
             for piece in cut:
                 if piece.startswith("## "):
-                    inside = links.lab_anchor(piece.removeprefix("## ")) == anchor
+                    inside = site_links.lab_anchor(piece.removeprefix("## ")) == anchor
                 elif inside:
                     found.append(piece)
         elif inside:
@@ -195,7 +153,7 @@ def test_the_errata_are_many():
 def test_the_first_cell_of_a_colab_copy_makes_the_lesson_run(tmp_path):
     """On an empty folder: the clone comes from this working copy, pip only notes what it is asked for."""
     copies = tmp_path / "site"
-    colab.write_copies(copies, EXAMPLE)
+    write_copies(copies, EXAMPLE)
     cells = nbformat.read(copies / "colab" / "02_image_embedding.ipynb", as_version=4).cells
     stand_ins = tmp_path / "stand_ins"
     (stand_ins / "google" / "colab").mkdir(parents=True)
@@ -238,8 +196,8 @@ def test_the_first_cell_of_a_colab_copy_makes_the_lesson_run(tmp_path):
 
 
 def test_a_colab_copy_shows_figures_and_leads_to_the_other_copies(tmp_path):
-    colab.write_copies(tmp_path, EXAMPLE)
-    for lesson in stage.lessons():
+    write_copies(tmp_path, EXAMPLE)
+    for lesson in lessons():
         notebook = nbformat.read(tmp_path / "colab" / lesson.name, as_version=4)
         nbformat.validate(notebook)
         assert all(cell.outputs == [] for cell in notebook.cells if cell.cell_type == "code")
@@ -270,10 +228,8 @@ def test_binder_installs_the_tested_versions_with_the_build_for_cpus():
 def test_what_comes_from_elsewhere_is_unchanged_and_has_its_licence():
     static = DOCS / "_static"
     sums = dict(reversed(line.split("  ")) for line in (static / "SHA256SUMS").read_text().splitlines())
-    shipped = {
-        path.relative_to(static).as_posix() for name in ("mathjax", "fonts") for path in static.glob(f"{name}/**/*")
-    }
-    assert {name for name in shipped if (static / name).is_file()} == set(sums)
+    shipped = {path for name in ("mathjax", "fonts") for path in static.glob(f"{name}/**/*") if path.is_file()}
+    assert {path.relative_to(static).as_posix() for path in shipped} == set(sums)
     for name, expected in sums.items():
         assert hashlib.sha256((static / name).read_bytes()).hexdigest() == expected, name
     assert "Apache License" in (static / "mathjax" / "LICENSE").read_text(encoding="utf-8")
@@ -281,25 +237,14 @@ def test_what_comes_from_elsewhere_is_unchanged_and_has_its_licence():
         assert "SIL Open Font License" in (static / "fonts" / f"LICENSE-{font}").read_text(encoding="utf-8")
 
 
-def test_what_was_verified_is_written_down(tmp_path, monkeypatch):
-    monkeypatch.setattr(verified, "FILE", tmp_path / "verified.json")
-    verified.main()
-    facts = json.loads((tmp_path / "verified.json").read_text(encoding="utf-8"))
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert facts["commit"] == head.stdout.strip()
-    assert facts["python"] == ".".join(map(str, sys.version_info[:3]))
-    assert re.fullmatch(r"\d+\.\d+\.\d+\S*", facts["torch"])
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d", facts["date"])
-
-
 @pytest.mark.parametrize("known", [EXAMPLE, None])
 def test_the_foot_of_a_page_names_what_was_verified(known):
     template = Environment(autoescape=True).from_string((DOCS / "_templates" / "site-footer.html").read_text("utf-8"))
-    facts = {"date": "2026-11-21", "python": "3.11.7", "torch": "2.13.0+cpu", "commit": "0123456789abcdef"}
-    told = " ".join(re.sub(r"<[^>]*>", "", template.render(verified=facts, site_repository=known)).split())
-    assert (
-        "Last verified 2026-11-21: every test passed with Python 3.11.7 and torch 2.13.0+cpu, commit 01234567." in told
-    )
-    untold = template.render(verified=None, site_repository=known)
+    facts = build_site.verified_with()
+    told = " ".join(re.sub(r"<[^>]*>", "", template.render(**facts, site_repository=known)).split())
+    python = ".".join(map(str, sys.version_info[:3]))
+    assert f"every test passed with Python {python} and torch {facts['verified_torch']}, commit " in told
+    assert re.search(r"Last verified \d{4}-\d\d-\d\d: ", told)
+    untold = template.render(site_repository=known)
     assert "This build was not verified" in untold
     assert "Last verified" not in untold

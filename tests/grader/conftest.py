@@ -1,8 +1,8 @@
-"""What the tests of the grading share. They need requirements-class.txt, and run in ``make test-all``."""
+"""What the tests of the grading share. They need the extra ``class``, and run in ``make test-all``."""
 
 import pytest
 
-pytest.importorskip("nbgrader", reason="make test-all installs requirements-class.txt", exc_type=ImportError)
+pytest.importorskip("nbgrader", reason="make test-all installs nbgrader", exc_type=ImportError)
 
 from course import write_course
 

@@ -326,7 +326,7 @@ def test_without_nbgrader(tmp_path):
     code += "runpy.run_module('grader', run_name='__main__')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 1
-    assert done.stderr.strip() == "nbgrader is missing: .venv/bin/python -m pip install -r requirements-class.txt"
+    assert done.stderr.strip() == "nbgrader is missing: .venv/bin/python -m pip install -e '.[class]'"
 
 
 def test_a_source_that_changes_its_tasks_too_late(tmp_path, course, source):

@@ -92,7 +92,9 @@ def test_an_honest_submission_is_right():
         from vit_course.embedding import unpatchify as given
         %timeit -n 1 -r 1 1
     """
-    result = graded(PATCHIFY, "checks.patchify(patchify)", plot, textwrap.dedent(convenience) + textwrap.dedent(UNPATCHIFY))
+    result = graded(
+        PATCHIFY, "checks.patchify(patchify)", plot, textwrap.dedent(convenience) + textwrap.dedent(UNPATCHIFY)
+    )
     assert marks(result) == [True, True]
     assert result.notes == []
     assert shown(result, 2) == "'not run while grading'"

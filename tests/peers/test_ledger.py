@@ -20,7 +20,7 @@ SIZES = dict(image_size=96, patch_size=16, num_layers=2, num_heads=6, hidden_dim
 @pytest.fixture(scope="module", autouse=True)
 def libraries():
     """Fail, not skip, where a library is missing: proving them is what these tests are for."""
-    assert {"torchvision", "timm"} <= set(VERSIONS), f"not there: {MISSING}; run make test-peers"
+    assert {"torchvision", "timm"} <= set(VERSIONS), f"not there: {MISSING}; run make test-all"
 
 
 def torchvisions(**options):

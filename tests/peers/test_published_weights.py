@@ -23,7 +23,7 @@ LAYOUTS = {"torchvision": "torchvision", "timm": "timm", "Hugging Face": "huggin
 def libraries():
     """Fail, not skip, where a library is missing: proving them is what these tests are for."""
     versions, missing = peers.find()
-    assert set(WRITERS) <= set(versions), f"not there: {missing}; run make test-peers"
+    assert set(WRITERS) <= set(versions), f"not there: {missing}; run make test-all"
     return versions
 
 

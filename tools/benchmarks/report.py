@@ -42,7 +42,7 @@ WANTED_TIME = 1 / 3  # of the published recipe's
 
 HEAD = """# Benchmarks
 
-Written by `tools/benchmarks/report.py` from the logs in `results/`; `make benchmarks` measures anew. Do not edit it.
+Written by `tools/benchmarks/report.py` from the logs in `results/`; `make rebuild WHAT=benchmarks` measures again.
 """
 NOT_MEASURED = "Not measured yet: `python -m tools.benchmarks.{}`."
 

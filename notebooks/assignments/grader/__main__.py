@@ -219,7 +219,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "nbgrader":
             raise
-        print("nbgrader is missing: .venv/bin/python -m pip install -r requirements-class.txt", file=sys.stderr)
+        print("nbgrader is missing: .venv/bin/python -m pip install -e '.[class]'", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("stopped; the same command goes on from here", file=sys.stderr)

@@ -4,9 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
-import links
-import stage
-from repository import Repository
+from tools.site_links import ROOT, Repository, lessons, rewrite
 
 FIRST_CELL = """\
 # Run this cell first. Colab gives you an empty machine with PyTorch: this fetches the course and adds what is missing.
@@ -39,12 +37,10 @@ def write_copies(folder: Path, repository: Repository | None) -> None:
         shutil.rmtree(folder / name, ignore_errors=True)
     if repository is None:
         return
-    shutil.copytree(stage.ROOT / "img", folder / "img", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    shutil.copytree(ROOT / "img", folder / "img")
     (folder / "colab").mkdir()
-    for path in stage.lessons():
-        notebook = copy(
-            json.loads(path.read_text(encoding="utf-8")), path.relative_to(stage.ROOT).as_posix(), repository
-        )
+    for path in lessons():
+        notebook = copy(json.loads(path.read_text(encoding="utf-8")), path.relative_to(ROOT).as_posix(), repository)
         text = json.dumps(notebook, ensure_ascii=False, indent=1) + "\n"
         (folder / "colab" / path.name).write_text(text, encoding="utf-8")
 
@@ -56,17 +52,17 @@ def copy(notebook: dict, name: str, repository: Repository) -> dict:
         anchor = f"#{anchor}" if anchor else ""
         if not path:
             return anchor
-        if stage.ROOT / path in stage.lessons():
-            return repository.colab(f"colab/{Path(path).name}") + anchor
+        if ROOT / path in lessons():
+            return repository.colab(Path(path).name) + anchor
         if path.startswith("img/"):
             return f"{repository.site}/{path}"
-        return repository.file(path + "/" * (stage.ROOT / path).is_dir()) + anchor
+        return repository.file(path) + anchor
 
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             cell |= {"outputs": [], "execution_count": None}
         else:
-            cell["source"] = links.rewrite("".join(cell["source"]), name, lead)
+            cell["source"] = rewrite("".join(cell["source"]), name, lead)
     first = {
         "cell_type": "code",
         "id": "colab",

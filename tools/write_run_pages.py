@@ -1,6 +1,6 @@
-"""Write ``README.md`` beside this file and the shipped model's card, from the recorded runs in ``*_runs.jsonl``.
+"""Write ``resources/runs/README.md`` and the shipped model's card from the recorded runs in ``resources/runs``.
 
-python resources/runs/make_table.py
+python -m tools.write_run_pages
 """
 
 import json
@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from statistics import median
 
-HERE = Path(__file__).parent
+RUNS = Path(__file__).resolve().parents[1] / "resources" / "runs"
 GROUPS = ("digits", "fashion_mnist", "cifar10")
 SHIPPED = "fashion_mnist-long-seed0"
 LIMITS = {  # what keeps each from more
@@ -28,7 +28,7 @@ LIMITS = {  # what keeps each from more
 
 def read(group: str) -> list[dict]:
     """Return the recorded runs of a group."""
-    path = HERE / f"{group}_runs.jsonl"
+    path = RUNS / f"{group}_runs.jsonl"
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
@@ -118,7 +118,7 @@ def load() -> str:
 
 def lesson_median() -> float:
     """Return the median test accuracy, in percent, of lesson 06's own recipe on the digits."""
-    lines = (HERE / "digits.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (RUNS / "digits.jsonl").read_text(encoding="utf-8").splitlines()
     return 100 * median(run["test_accuracy"] for run in map(json.loads, lines) if run["changes"] == {})
 
 
@@ -149,14 +149,14 @@ def model_card() -> str:
 
 def write_pages() -> None:
     """Put the page and the card in place."""
-    (HERE / "README.md").write_text(table(), encoding="utf-8")
+    (RUNS / "README.md").write_text(table(), encoding="utf-8")
     if any(run["name"] == SHIPPED for run in read("fashion_mnist")):
-        (HERE.parent / "fashion_mnist_patch4.md").write_text(model_card(), encoding="utf-8")
+        (RUNS.parent / "fashion_mnist_patch4.md").write_text(model_card(), encoding="utf-8")
 
 
 PAGE = """# Recorded runs
 
-<!-- written by make_table.py from the logs beside it: change those, not this page -->
+<!-- written by tools/write_run_pages.py from the logs beside it: change those, not this page -->
 
 Every row is a command that you can run, with `.venv/bin/python` for `python` and `.venv/bin/torchrun` for `torchrun`;
 it writes a folder `runs/…` with its config, log, checkpoints and weights.
@@ -178,15 +178,15 @@ Figures are of the validation images: 5,000, so that one standard error is about
 
 {machines}
 
-{load} Recorded by `make_runs.py`; minutes include loading the data, validation after every epoch and the test.
-`digits.jsonl` holds lesson 06's own comparison on the digits (`make_digits_runs.py`), with a median of {median:.1f} %:
-there no gradient is clipped, and the random numbers differ. With 360 test images that is within chance.
+{load} Recorded by `tools/train_recorded_runs.py`; minutes include loading the data, validation after every epoch
+and the test. `digits.jsonl` holds lesson 06's own comparison on the digits (`tools/train_digits.py`), with a median of
+{median:.1f} %: there no gradient is clipped, and the random numbers differ. With 360 test images that is within chance.
 """
 
 
 CARD = """# fashion_mnist_patch4.safetensors
 
-<!-- written by runs/make_table.py from the run's log -->
+<!-- written by tools/write_run_pages.py from the run's log -->
 
 A Vision Transformer that names pieces of clothing, small enough to look into: patches of 4 × 4 pixels, a grid of 7 × 7.
 

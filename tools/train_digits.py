@@ -1,6 +1,6 @@
-"""Train the digit models of lesson 06 and log every run: one JSON line each, in ``digits.jsonl`` beside this file.
+"""Train the digit models of lesson 06 and log every run: one JSON line each, in ``resources/runs/digits.jsonl``.
 
-    python resources/runs/make_digits_runs.py
+    python -m tools.train_digits
 
 Each candidate is the recipe with one change. All are trained from the same five seeds and judged by the
 validation images. Only then, and only for the recipe itself (``"changes": {}``, the last five lines), is the test set
@@ -20,7 +20,7 @@ from vit_course import VisionTransformer, training
 from vit_course.data import LabelledImages, load_dataset
 from vit_course.machine import processor
 
-LOG = Path(__file__).with_name("digits.jsonl")
+LOG = Path(__file__).resolve().parents[1] / "resources" / "runs" / "digits.jsonl"
 SEEDS = range(5)
 MODEL = dict(
     image_size=8, patch_size=4, in_channels=1, num_classes=10, hidden_dim=64, num_layers=3, num_heads=4, mlp_dim=128

@@ -1,7 +1,7 @@
-"""Draw the figures of the course, one SVG each, into the folder of this file.
+"""Draw the figures of the course, one SVG each, into ``img/``.
 
-    python img/make_figures.py                     all of them
-    python img/make_figures.py encoder_block       one, by its name
+    python -m tools.draw_figures                     all of them
+    python -m tools.draw_figures encoder_block       one, by its name
 
 ``FIGURES`` lists them. Every figure is a :class:`Sheet` whose unit is a tenth of an inch. The colours are those of
 ``vit_course.plots``: one colour for one thing. Fonts are matplotlib's own, and nothing depends on the time, the
@@ -27,7 +27,7 @@ from vit_course.embedding import patchify
 from vit_course.plots import COLORS, FAINT, INK, patch_mosaic
 from vit_course.training import learning_rate_schedule
 
-FOLDER = Path(__file__).resolve().parent
+FOLDER = Path(__file__).resolve().parents[1] / "img"
 SETTINGS = {
     "font.family": "DejaVu Sans",
     "mathtext.fontset": "cm",

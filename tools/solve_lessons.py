@@ -1,6 +1,6 @@
 """Write the solved edition of every lesson: the worked solutions in place of the stubs, to be run or read.
 
-    python notebooks/solved.py      solved_NN_….ipynb beside the lessons; run its cells to see the checks pass
+    python -m tools.solve_lessons      solved_NN_….ipynb beside the lessons; run its cells to see the checks pass
 
 The lesson itself is the student's edition and the only source: a solution stands folded in the cell above its stub.
 """
@@ -13,8 +13,8 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-HERE = Path(__file__).resolve().parent
-LESSONS = sorted(HERE.glob("[0-9][0-9]_*.ipynb"))
+FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
+LESSONS = sorted(FOLDER.glob("[0-9][0-9]_*.ipynb"))
 
 
 def turns(notebook: NotebookNode) -> Iterator[tuple[int, re.Match, str]]:
@@ -35,7 +35,7 @@ def solved(notebook: NotebookNode) -> NotebookNode:
     return edition
 
 
-def main(folder: Path = HERE) -> None:
+def main(folder: Path = FOLDER) -> None:
     """Write all solved editions into a folder."""
     for path in LESSONS:
         target = folder / f"solved_{path.name}"

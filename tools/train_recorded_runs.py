@@ -1,12 +1,12 @@
-"""Train every recorded run with the training command, and keep what it logged: one line a run, in ``*.jsonl`` here.
+"""Train every recorded run with the training command, and keep what it logged: one line a run, in ``resources/runs``.
 
-    python resources/runs/make_runs.py             all of them: more than an hour on two cores
-    python resources/runs/make_runs.py cifar10     one group: digits, fashion_mnist, cifar10 or ablation
+    python -m tools.train_recorded_runs             all of them: more than an hour on two cores
+    python -m tools.train_recorded_runs cifar10     one group: digits, fashion_mnist, cifar10 or ablation
 
 Runs go one after another, so that none slows another down; those of the ablation, which use one core each, two at a
 time. A run that was interrupted is resumed, a finished one is read again: delete ``runs/recorded`` to train anew.
 The weights of the long run on Fashion-MNIST are copied to ``resources/fashion_mnist_patch4.safetensors``, and
-``make_table.py`` writes ``README.md`` and that model's card from the lines.
+``write_run_pages.py`` writes ``README.md`` and that model's card from the lines.
 """
 
 import json
@@ -19,10 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from pathlib import Path
 
-from make_table import SHIPPED, write_pages
+from tools.write_run_pages import RUNS, SHIPPED, write_pages
 
-HERE = Path(__file__).parent
-FOLDERS = HERE.parents[1] / "runs" / "recorded"
+FOLDERS = Path(__file__).resolve().parents[1] / "runs" / "recorded"
 AT_ONCE = 2  # runs of the ablation, which use one core each; all others have the machine to themselves
 PROCESSES = {SHIPPED: 2}  # of runs that are shared out; all others have one
 EPOCHS = {14: 4.2, 7: 2.4, 4: 0.8}  # of the ablation, by patch size: a minute each, by the times in the log
@@ -80,7 +79,7 @@ def record(name: str, options: str) -> dict:
     launch = {"python": [], "torchrun": ["-m", "torch.distributed.run"]}[launcher]
     subprocess.run([sys.executable, *launch, *words, "--resume", "--out", str(folder)], check=True)
     if name == SHIPPED:
-        shutil.copyfile(folder / "weights.safetensors", HERE.parent / "fashion_mnist_patch4.safetensors")
+        shutil.copyfile(folder / "weights.safetensors", RUNS.parent / "fashion_mnist_patch4.safetensors")
     part = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.json*")}
     return dict(
         name=name,
@@ -106,7 +105,7 @@ def main() -> None:
     """Make the groups named on the command line, or all of them."""
     groups = recorded_runs()
     for group in sys.argv[1:] or groups:
-        path = HERE / f"{group}_runs.jsonl"
+        path = RUNS / f"{group}_runs.jsonl"
         stored = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
         old = {line["name"]: line for line in stored}
         with ThreadPoolExecutor(AT_ONCE if group == "ablation" else 1) as pool:

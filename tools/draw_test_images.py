@@ -1,6 +1,6 @@
-"""Draw the six test images of the course, the letters T O K E N S, into ``test_images.npy`` beside this file.
+"""Draw the six test images of the course, the letters T O K E N S, into ``resources/test_images.npy``.
 
-    python resources/make_test_images.py
+    python -m tools.draw_test_images
 
 Everything comes from formulas: no font, no photograph, no random number. A letter is a set of strokes, a stroke a
 distance; ground and letter each have two colours and a texture. Each image is asymmetric on purpose (lighter at the
@@ -102,6 +102,6 @@ def make_test_images():
 
 
 if __name__ == "__main__":
-    target = Path(__file__).with_name("test_images.npy")
+    target = Path(__file__).resolve().parents[1] / "resources" / "test_images.npy"
     np.save(target, make_test_images(), allow_pickle=False)
     print(f"wrote {target.name}")

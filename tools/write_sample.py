@@ -1,6 +1,6 @@
-"""Write ``fashion_mnist_sample.npz`` beside this file: the first 1,000 test images of Fashion-MNIST, with labels.
+"""Write ``resources/fashion_mnist_sample.npz``: the first 1,000 test images of Fashion-MNIST, with labels.
 
-    python resources/make_sample.py
+    python -m tools.write_sample
 
 They come along so that lesson 7 and the explorers have real images without a network. Fashion-MNIST is by Zalando
 Research (Xiao, Rasul and Vollgraf, 2017), MIT licence. None of these images was trained on.
@@ -13,7 +13,7 @@ import numpy as np
 from vit_course.data import load_dataset
 
 COUNT = 1000
-PATH = Path(__file__).with_name("fashion_mnist_sample.npz")
+PATH = Path(__file__).resolve().parents[1] / "resources" / "fashion_mnist_sample.npz"
 
 
 def sample() -> dict[str, np.ndarray]:

@@ -1,9 +1,9 @@
 """Run the notebooks anew, store their outputs, and leave nothing in them that depends on the machine.
 
-    python notebooks/execute.py                        the lessons and the sources of the assignments
-    python notebooks/execute.py notebooks/03_*.ipynb   some
-    python notebooks/execute.py --check                run nothing; fail if a notebook is not normalised
-    python notebooks/execute.py --dry-run              run, write nothing; fail if an output would change
+    python -m tools.execute_notebooks                        the lessons and the sources of the assignments
+    python -m tools.execute_notebooks notebooks/03_*.ipynb   some
+    python -m tools.execute_notebooks --check                run nothing; fail if a notebook is not normalised
+    python -m tools.execute_notebooks --dry-run              run, write nothing; fail if an output would change
 
 Run twice it changes nothing. Unlike nbval, the dry run compares pictures too, up to the smoothing of edges.
 
@@ -26,8 +26,8 @@ import numpy as np
 from nbclient import NotebookClient
 from PIL import Image
 
-HERE = Path(__file__).resolve().parent
-NOTEBOOKS = sorted(HERE.glob("[0-9][0-9]_*.ipynb")) + sorted(HERE.glob("assignments/source/*/*.ipynb"))
+FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("[0-9][0-9]_*.ipynb")) + sorted(FOLDER.glob("assignments/source/*/*.ipynb"))
 METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -168,7 +168,9 @@ def main() -> int:
     if options.check:
         bad = [path.name for path in paths if unnormalized(path)]
         print(
-            f"not normalised: {', '.join(bad)}; run make notebooks" if bad else f"{len(paths)} notebooks are normalised"
+            f"not normalised: {', '.join(bad)}; run make rebuild WHAT=notebooks"
+            if bad
+            else f"{len(paths)} notebooks are normalised"
         )
         return bool(bad)
     changed = []

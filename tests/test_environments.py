@@ -1,0 +1,126 @@
+"""The versions that are installed: pins and ranges agree, and each set of versions has an environment of its own."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from tools.required_versions import oldest, required
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+RANGES = [*PROJECT["dependencies"], *EXTRAS["notebooks"], *EXTRAS["parity"], *EXTRAS["dev"]]
+LINES = [line for line in (ROOT / "requirements.txt").read_text("utf-8").splitlines() if line[:1] not in ("", "#")]
+
+
+def test_every_direct_dependency_is_pinned_inside_its_range():
+    *pins, last = LINES
+    assert last == "-e ."
+    pinned = {pin.name: next(iter(pin.specifier)) for pin in map(Requirement, pins)}
+    assert all(pin.operator == "==" for pin in pinned.values())
+    ranges = {each.name: each.specifier for each in map(Requirement, RANGES)}
+    assert pinned.keys() == ranges.keys()
+    assert [name for name in ranges if not ranges[name].contains(pinned[name].version)] == []
+
+
+@pytest.mark.parametrize("extra", ["class", "site", "peers"])
+def test_what_only_some_need_is_pinned_in_its_extra(extra):
+    pins = [next(iter(Requirement(each).specifier)) for each in required(extra)]
+    assert pins
+    assert {pin.operator for pin in pins} == {"=="}
+
+
+def test_the_oldest_versions_are_the_lower_ends_of_the_ranges():
+    """A lower end that nobody tests is a guess; what tests them is as in requirements.txt."""
+    lines = required("oldest")
+    assert lines[-1] == "-e ."
+    versions = {pin.name: Version(next(iter(pin.specifier)).version) for pin in map(Requirement, lines[:-1])}
+    assert versions.keys() == {Requirement(each).name for each in RANGES}
+    for each in map(Requirement, [*PROJECT["dependencies"], *EXTRAS["notebooks"]]):
+        lower = next(iter(each.specifier))
+        assert (lower.operator, Version(lower.version)) == (">=", versions[each.name])
+
+
+def test_a_range_without_a_lower_end_is_refused():
+    project = {"dependencies": ["torch", "einops>=0.8,<1"], "optional-dependencies": {"notebooks": ["tqdm>=4"]}}
+    with pytest.raises(ValueError, match=r"must be written NAME>=VERSION; got torch, einops>=0.8,<1"):
+        oldest(project, [])
+    with pytest.raises(ValueError, match=r"a set of versions is oldest, .*class.*; got 'newer'"):
+        required("newer")
+
+
+# --- make ------------------------------------------------------------------------------------------------------------
+
+# In the place of python: it notes what it is asked for, makes an empty environment with itself in it, and passes on
+# what prints or asks for versions.
+STAND_IN = """#!/bin/sh
+echo "$0 $*" >> asked.txt
+case "$*" in
+  *"-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
+  *tools.required_versions*) exec {python} "$@" ;;
+esac
+"""
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """A folder with what make reads, where no command installs anything."""
+    shutil.copytree(ROOT / "tools", tmp_path / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("Makefile", "pyproject.toml", "requirements.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    stand_in = tmp_path / "python"
+    stand_in.write_text(STAND_IN.format(python=sys.executable))
+    stand_in.chmod(0o755)
+    return tmp_path
+
+
+def make(clone, *words, fails=False):
+    """Run make; return what the stand-in was asked for, or what make complained of."""
+    (clone / "asked.txt").write_text("")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    command = ["make", f"PYTHON={clone / 'python'}", *words]
+    done = subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True)
+    assert (done.returncode != 0) == fails, done.stdout + done.stderr
+    return done.stderr if fails else (clone / "asked.txt").read_text()
+
+
+@pytest.mark.skipif(sys.platform == "win32" or not shutil.which("make"), reason="make is not on this machine")
+class TestMake:
+    def test_each_set_of_versions_is_installed_once_in_an_environment_of_its_own(self, clone):
+        environments = {"pinned": ".venv", "oldest": ".venv-oldest", "newest": ".venv-newest"}
+        for versions, folder in environments.items():
+            asked = make(clone, "test", f"VERSIONS={versions}")
+            assert f"-m venv {folder}\n" in asked
+            assert f"{folder}/bin/python -m pip install" in asked
+            assert f"{folder}/bin/python -m pytest" in asked
+            others = {other for other in environments.values() if other != folder}
+            assert not any(f"{other}/bin" in asked for other in others)
+        for versions, folder in environments.items():
+            asked = make(clone, "test", f"VERSIONS={versions}")
+            assert "pip install" not in asked
+            assert f"{folder}/bin/python -m pytest" in asked
+        assert "torch==2.12\n" in (clone / ".venv-oldest" / "oldest.txt").read_text()
+
+    def test_the_stamp_of_one_set_is_never_taken_for_another(self, clone):
+        make(clone, "test", "VERSIONS=oldest")
+        shutil.copytree(clone / ".venv-oldest", clone / ".venv")  # a folder that somebody renamed
+        assert "pip install -r requirements.txt" in make(clone, "test")
+
+    def test_a_changed_pin_is_installed(self, clone):
+        make(clone, "grades")
+        later = (clone / "requirements.txt").stat().st_mtime + 9
+        os.utime(clone / "requirements.txt", (later, later))
+        asked = make(clone, "grades")
+        assert "pip install -r requirements.txt" in asked
+        assert "pip install -r requirements.txt nbgrader==" in asked
+
+    def test_other_words_are_refused(self, clone):
+        assert "VERSIONS must be pinned, oldest or newest; got 'old'" in make(clone, "test", "VERSIONS=old", fails=True)
+        assert "WHAT must be some of figures" in make(clone, "rebuild", "WHAT=figure", fails=True)

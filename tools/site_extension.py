@@ -1,0 +1,184 @@
+"""What the site adds to Sphinx and its theme: links, pictures with words and sizes, two buttons, signatures."""
+
+import ast
+import inspect
+import json
+import re
+import shutil
+import struct
+import textwrap
+from html import escape
+from pathlib import Path
+
+from docutils import nodes
+from pygments.lexers import TextLexer
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.writers.html5 import HTML5Translator
+
+from tools.build_site import module_file
+from tools.site_links import ROOT, assignments, lessons, on_the_site, published
+
+POINTS = 96 / 72  # pixels of the screen in a point of an SVG file
+
+
+def lead_links_of_a_notebook(app: Sphinx, page: str, content: list[str]) -> None:
+    """Lead the links of a notebook to the site."""
+    if page.startswith("notebooks/"):
+        notebook = json.loads(content[0])
+        for cell in notebook["cells"]:
+            if cell["cell_type"] == "markdown":
+                cell["source"] = on_the_site("".join(cell["source"]), f"{page}.ipynb")
+        content[0] = json.dumps(notebook, ensure_ascii=False)
+
+
+def lead_links_of_an_included_file(app: Sphinx, file: Path, page: str, content: list[str]) -> None:
+    """Lead the links of a file of the repository to the site, where a page includes it."""
+    if not file.name.startswith("_"):  # those are written by build_site.py
+        content[0] = on_the_site(content[0], file.as_posix())
+
+
+def picture_size(path: Path) -> tuple[int, int]:
+    """Return the width and height of a PNG or SVG file, in pixels of the screen."""
+    data = path.read_bytes()
+    if path.suffix == ".png":
+        return struct.unpack(">II", data[16:24])
+    width, height = (float(re.search(rf'\b{name}="([\d.]+)pt"', data.decode())[1]) for name in ("width", "height"))
+    return round(width * POINTS), round(height * POINTS)
+
+
+def describe_pictures(app: Sphinx, doctree: nodes.document) -> None:
+    """Give every picture its size, so that nothing jumps, and every output its own words as its alternative text."""
+    for bundle in doctree.findall(
+        lambda node: node.get("nb_element") == "mime_bundle" if hasattr(node, "get") else False
+    ):
+        words = [part.astext() for part in bundle.children if part.get("mime_type") == "text/plain"]
+        for picture in bundle.findall(nodes.image):
+            picture["alt"] = " ".join(words[0].split()) if words else ""
+    for index, picture in enumerate(doctree.findall(nodes.image)):
+        path = Path(app.srcdir, picture["uri"])
+        if path.exists():
+            width, height = picture_size(path)
+            picture["width"], picture["height"] = str(width), str(height)
+            picture["classes"] += ["wide"] * (width > 600)
+        if index:
+            picture["loading"] = "lazy"
+
+
+def point_to_live_figures(app: Sphinx, doctree: nodes.document) -> None:
+    """Say below the still picture of an interactive figure where it can be touched."""
+    page = app.env.docname
+    if not page.startswith("notebooks/"):
+        return
+    repository = published()
+    address = f"https://mybinder.org/v2/gh/{repository.owner}/{repository.name}/HEAD" if repository else ""
+    address += f"?urlpath=lab/tree/{page}.ipynb"
+    where = f'<a href="{escape(address)}">JupyterLab on Binder</a>' if repository else "JupyterLab"
+    for cell in doctree.findall(
+        lambda node: isinstance(node, nodes.container) and node.get("nb_element") == "cell_code"
+    ):
+        code = next(cell.findall(nodes.literal_block)).astext()
+        if re.search(r"\bexplore\.\w+\(", code) and any(cell.findall(nodes.image)):
+            words = f"A still of a picture that answers when touched: open this lesson in {where}."
+            cell.append(nodes.raw("", f'<p class="course-touch">{words}</p>', format="html"))
+
+
+def shapes_as_written(app: Sphinx, what: str, name: str, thing: object, options: object, arguments: str, result: str):
+    """Show a signature as the source has it: ``Float[Tensor, "b s d"]``, and not what Python made of it."""
+    function = thing.__init__ if inspect.isclass(thing) else thing
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function)))).body[0]
+    except (OSError, TypeError, SyntaxError, IndentationError):
+        return None
+    if not isinstance(tree, ast.FunctionDef) or arguments is None:
+        return None
+    if what in ("method", "class") and tree.args.args and tree.args.args[0].arg in ("self", "cls"):
+        del tree.args.args[0]
+    returns = ast.unparse(tree.returns) if tree.returns and what != "class" else None
+    return f"({ast.unparse(tree.args)})", returns
+
+
+def tables_in_docstrings(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+    """Show a block that a module's docstring sets in columns as it stands."""
+    lines[:] = [line.replace("**options", r"\**options") for line in lines]  # names of arguments, not bold letters
+    for index in range(len(lines) - 1, 0, -1):
+        begins = lines[index].startswith("    ") and not lines[index - 1].strip()
+        if what == "module" and begins and index > 1 and not lines[index - 2].startswith(" "):
+            lines[index:index] = ["::", ""]
+
+
+def quotes_as_written(app: Sphinx, doctree: nodes.document) -> None:
+    """Show the strings of a signature with double quotes, as the source has them."""
+    for quoted in doctree.findall(addnodes.desc_sig_literal_string):
+        quoted.children = [nodes.Text(quoted.astext().replace("'", '"'))]
+
+
+class Translator(HTML5Translator):
+    """Sphinx's own, save that the lines of a long signature are no list of definitions."""
+
+    def starttag(self, node: nodes.Node, tagname: str, suffix: str = "\n", **attributes) -> str:
+        """Write an opening tag; screen readers pass over the list that Sphinx makes of a signature's lines."""
+        if isinstance(node, addnodes.desc_parameterlist) and tagname == "dl":
+            attributes["role"] = "presentation"
+        return super().starttag(node, tagname, suffix, **attributes)
+
+
+def source_of(page: str) -> str:
+    """Return the file of the repository that a page, such as ``glossary.md`` or ``api/model.md``, is made of."""
+    if page.startswith("notebooks/"):
+        return page
+    module = page.removeprefix("api/").removesuffix(".md")
+    return module_file(module) if page.startswith("api/") and module != "index" else f"docs/pages/{page}"
+
+
+def fill_context(app: Sphinx, page: str, template: str, context: dict, doctree: nodes.document | None) -> None:
+    """Give the foot of the page the repository, and the theme's edit button the file that a page is made of."""
+    context |= {"site_repository": published(), "source_of": source_of}
+
+
+def add_buttons(app: Sphinx, page: str, template: str, context: dict, doctree: nodes.document | None) -> None:
+    """Add to the theme's buttons: Colab, which opens a copy of the lesson, and the notebook itself."""
+    for group in context["header_buttons"]:
+        if group["label"] == "source-buttons":  # GitHub's mark would load a second font of 110 kB
+            group["icon"] = group["buttons"][0]["icon"] = "fas fa-code-branch"
+    if doctree is None or not page.startswith("notebooks/"):
+        return
+    repository = published()
+    buttons, name = context["header_buttons"], f"{Path(page).name}.ipynb"
+    if repository and ROOT / f"{page}.ipynb" in lessons():
+        launch = next(button for button in buttons if button["label"] == "launch-buttons")
+        words = dict(text="Colab", tooltip="Launch on Colab", icon="_static/images/logo_colab.png")
+        launch["buttons"].append(dict(type="link", url=repository.colab(name), **words))
+    words = dict(text="", tooltip="Download the notebook", icon="fas fa-download", label="download-notebook-button")
+    buttons.append(dict(type="link", url=name, **words))
+
+
+def finish(app: Sphinx, error: Exception | None) -> None:
+    """Put every notebook beside its page, as it is in the repository; drop what no page needs."""
+    if error is None and app.builder.name == "html":
+        for path in [*lessons(), *assignments()]:
+            target = Path(app.outdir, path.relative_to(ROOT))
+            if target.with_suffix(".html").exists():
+                shutil.copyfile(path, target)
+        for pattern in ("**/*.map", "**/*.html"):
+            for path in Path(app.outdir, "_static").glob(pattern):
+                path.unlink()
+        # Icons are drawn by a font. This script, which could draw them too, is as large as all other code of a page.
+        Path(app.outdir, "_static", "scripts", "fontawesome.js").write_text("// not used: the icons are a font\n")
+
+
+def setup(app: Sphinx) -> dict:
+    """Connect all of it."""
+    app.set_translator("html", Translator)
+    app.connect("source-read", lead_links_of_a_notebook)
+    app.connect("include-read", lead_links_of_an_included_file)
+    app.connect("doctree-read", describe_pictures, priority=600)
+    app.connect("doctree-read", point_to_live_figures, priority=610)
+    app.connect("doctree-read", quotes_as_written)
+    app.connect("autodoc-process-signature", shapes_as_written)
+    app.connect("autodoc-process-docstring", tables_in_docstrings)
+    app.connect("html-page-context", fill_context, priority=400)  # before the theme makes its buttons, at 501
+    app.connect("html-page-context", add_buttons, priority=600)
+    app.connect("build-finished", finish)
+    app.add_lexer("csv", TextLexer)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
