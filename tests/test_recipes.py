@@ -83,10 +83,10 @@ BAD = {
 for _value in (0, -1, 1.5, True):
     BAD[f"batch_size {_value}"] = ("digits", "quick"), dict(batch_size=_value), "^batch_size must be a whole number of"
 for _name in ("epochs", "peak_lr", "max_grad_norm"):
-    BAD[f"{_name} 0"] = ("digits", "quick"), {_name: 0.0}, f"^{_name} must be above 0, or nothing is learned; got 0"
-for _name in ("epochs", "peak_lr", "max_grad_norm", "weight_decay"):
-    for _value in (-1, math.nan, math.inf, "1"):
-        BAD[f"{_name} {_value}"] = ("digits", "quick"), {_name: _value}, f"^{_name} must be a finite number of at least"
+    for _value in (0, False, -1, math.nan, math.inf, "1"):
+        BAD[f"{_name} {_value}"] = ("digits", "quick"), {_name: _value}, f"^{_name} must be a finite number above 0"
+for _value in (-1, math.nan, math.inf, "1"):
+    BAD[f"weight_decay {_value}"] = ("digits", "quick"), dict(weight_decay=_value), "^weight_decay must be a finite"
 for _name in ("warmup", "dropout", "label_smoothing", "valid_fraction"):
     for _value in (-0.1, 1, math.nan):
         BAD[f"{_name} {_value}"] = ("digits", "quick"), {_name: _value}, f"^{_name} must be at least 0 and less than 1"

@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 import threading
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import jaxtyping
@@ -23,7 +24,7 @@ from safetensors.torch import save_file
 from support import assert_equal, parameters_of
 from training_runs import TINY, checkpoints, outcome
 
-from vit_course import VisionTransformer, data
+from vit_course import VisionTransformer, data, machine
 from vit_course import train as command
 from vit_course import trainer as trainers
 from vit_course.data import LabelledImages
@@ -174,6 +175,24 @@ def test_the_end_is_said_in_two_lines(finished, capsys):
     )
     assert f"{result['parameters']:,} parameters" in first
     assert f"load_trained('{finished / 'weights.safetensors'}')" in second
+
+
+def test_a_clone_that_is_not_installed_trains_and_says_so(tmp_path, monkeypatch):
+    def missing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(machine, "version", missing)
+    train(tmp_path, "--epochs", "0.2")
+    (session,) = json.loads((tmp_path / "environment.json").read_text())
+    assert session["vit_course"] == "not installed"
+
+
+def test_a_run_that_fails_before_its_first_step_can_be_started_again(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(machine, "describe", lambda device: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            train(tmp_path, "--epochs", "0.2")
+    train(tmp_path, "--epochs", "0.2")
 
 
 # What decides the result
@@ -631,18 +650,18 @@ def test_whichever_write_finds_no_room_the_run_goes_on_from_before_it(tmp_path, 
 
 FIGURES = {
     "--preset long": "--preset must be one of 'quick'; got 'long'",
-    "--epochs 0": "--epochs must be above 0",
-    "--epochs -1": "--epochs must be a finite number of at least 0; got -1",
-    "--epochs nan": "--epochs must be a finite number of at least 0; got nan",
+    "--epochs 0": "--epochs must be a finite number above 0; got 0.0",
+    "--epochs -1": "--epochs must be a finite number above 0; got -1",
+    "--epochs nan": "--epochs must be a finite number above 0; got nan",
     "--batch-size 0": "--batch-size must be a whole number of at least 1; got 0",
     "--batch-size 151": "--batch-size must be at most 150, the images to train on, .*; got 151",
-    "--peak-lr 0": "--peak-lr must be above 0",
-    "--peak-lr nan": "--peak-lr must be a finite number of at least 0; got nan",
+    "--peak-lr 0": "--peak-lr must be a finite number above 0",
+    "--peak-lr nan": "--peak-lr must be a finite number above 0; got nan",
     "--peak-lr inf": "--peak-lr must be a finite number",
     "--warmup 1": "--warmup must be at least 0 and less than 1; got 1.0",
     "--weight-decay -0.1": "--weight-decay must be a finite number of at least 0; got -0.1",
     "--label-smoothing 1": "--label-smoothing must be at least 0 and less than 1; got 1.0",
-    "--max-grad-norm 0": "--max-grad-norm must be above 0",
+    "--max-grad-norm 0": "--max-grad-norm must be a finite number above 0",
     "--max-grad-norm nan": "--max-grad-norm must be a finite number",
     "--crop -1": "--crop must be a whole number of at least 0; got -1",
     "--dropout nan": "--dropout must be at least 0 and less than 1; got nan",

@@ -3,7 +3,7 @@
 import os
 import platform
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
@@ -17,13 +17,21 @@ def processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
+def course_version() -> str:
+    """Return the version of the installed package, or say that it runs from a clone without being installed."""
+    try:
+        return version("vit-course")
+    except PackageNotFoundError:
+        return "not installed"
+
+
 def describe(device: str = "cpu") -> dict:
     """Return the date, versions, processor, cores, threads and device, for a log."""
     return dict(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         python=platform.python_version(),
         torch=torch.__version__,
-        vit_course=version("vit-course"),
+        vit_course=course_version(),
         system=f"{platform.system()} {platform.machine()}",
         processor=processor(),
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),

@@ -39,11 +39,9 @@ class Recipe:
         """Check every figure that :class:`VisionTransformer` does not check."""
         arguments.whole_number("batch_size", self.batch_size)
         arguments.whole_number("crop", self.crop, minimum=0)
-        for name in ("epochs", "peak_lr", "weight_decay", "max_grad_norm"):
-            arguments.real_number(name, getattr(self, name))
+        arguments.real_number("weight_decay", self.weight_decay)
         for name in ("epochs", "peak_lr", "max_grad_norm"):
-            if not getattr(self, name):
-                raise ValueError(f"{name} must be above 0, or nothing is learned; got 0")
+            arguments.positive_number(name, getattr(self, name))
         for name in ("warmup", "dropout", "label_smoothing", "valid_fraction"):
             arguments.probability(name, getattr(self, name))
 

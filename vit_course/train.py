@@ -34,11 +34,12 @@ def run(options: argparse.Namespace, folder: RunFolder, processes: Processes) ->
         config = new_config(options)
     result = folder.result()
     trainer = None if result else Trainer(config, folder, processes, options.checkpoint_steps)
+    session = machine.describe(config.device) | dict(threads=config.threads, processes=processes.count)
     processes.wait()  # all have looked, and nothing was refused, before the first one writes
     if processes.first:
         if not folder.started:
             folder.start(dataclasses.asdict(config))
-        folder.add_session(machine.describe(config.device) | dict(threads=config.threads, processes=processes.count))
+        folder.add_session(session)
     if trainer:
         with signals_to(trainer.request_stop):
             result = trainer.train()

@@ -68,14 +68,16 @@ def train_step(
         optimizer: holds the model's parameters.
         images, labels: ``(b, c, h, w)`` and ``(b,)``.
         label_smoothing: share of the target, in [0, 1), spread evenly over all classes.
-        max_grad_norm: longer gradients, all parameters taken together, are scaled down to this norm.
+        max_grad_norm: longer gradients, all parameters taken together, are scaled down to this norm, which is above 0;
+            None leaves them as they are.
 
     Raises:
-        ValueError: labels of another shape or type, or out of range; a smoothing outside [0, 1).
+        ValueError: labels of another shape or type, or out of range; a smoothing outside [0, 1); a norm of 0 or less.
     """
     model.train()
     arguments.probability("label_smoothing", label_smoothing)
-    arguments.real_number("max_grad_norm", max_grad_norm or 0.0)
+    if max_grad_norm is not None:
+        arguments.positive_number("max_grad_norm", max_grad_norm)
     loss = F.cross_entropy(*_logits_and_labels(model, images, labels), label_smoothing=label_smoothing)
     optimizer.zero_grad()
     loss.backward()
