@@ -7,7 +7,6 @@ import math
 import re
 from functools import partial
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -26,7 +25,6 @@ from vit_course import (
     VisionTransformer,
     arguments,
     create_vit,
-    data,
     inside,
     patchify,
     scaled_dot_product_attention,
@@ -497,7 +495,7 @@ def test_bad_input(call, says):
 
 def test_every_public_callable_is_in_the_table():
     public = set()
-    for name in ["embedding", "attention", "encoder", "model", "data", "training", "inside"]:
+    for name in ["embedding", "attention", "encoder", "model", "data", "training", "augmentation", "inside"]:
         module = importlib.import_module(f"vit_course.{name}")
         for each in vars(module).values():
             if getattr(each, "__module__", "") != module.__name__ or each.__name__.startswith("_"):
@@ -506,8 +504,9 @@ def test_every_public_callable_is_in_the_table():
             for method in vars(each).values() if inspect.isclass(each) else ():
                 if inspect.isfunction(method) and not method.__name__.startswith("_"):
                     public.add(method.__qualname__)
-    # nothing can be wrong: sizes that the caller has checked; no argument; a model alone
-    assert {who for who, *_ in CASES} == public - {"xavier_linear", "LabelledImages.normalized", "position_similarity"}
+    elsewhere = {"random_crop", "random_flip"}  # in test_augmentation.py
+    # nothing can be wrong: no argument; a model alone
+    assert {who for who, *_ in CASES} == public - elsewhere - {"LabelledImages.normalized", "position_similarity"}
 
 
 @pytest.mark.parametrize("wrong", [HIGH, dict(label_smoothing=1.0), dict(max_grad_norm=-1.0)])

@@ -14,9 +14,9 @@ import torch
 
 from vit_course import training
 from vit_course.data import load_dataset
-from vit_course.recipes import preset
-from vit_course.runs import load_trained
-from vit_course.train import new_config, parser
+from vit_course.train.__main__ import new_config, parser
+from vit_course.train.recipes import preset
+from vit_course.weights import load_trained
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = ROOT / "resources" / "runs"

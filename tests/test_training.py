@@ -11,8 +11,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from vit_course import VisionTransformer
+from vit_course.augmentation import random_shift
 from vit_course.data import load_test_images
-from vit_course.training import evaluate, fit, learning_rate_schedule, parameter_groups, random_shift, train_step
+from vit_course.training import evaluate, fit, learning_rate_schedule, parameter_groups, train_step
 
 
 def batch(count: int = 6, *, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
@@ -232,27 +233,6 @@ def test_evaluate_gives_every_module_its_mode_back(training, fails):
     else:
         evaluate(model, TensorDataset(images, labels))
     assert [module.training for module in model.modules()] == modes
-
-
-# Augmentation
-
-
-def test_random_shift_moves_the_batch_by_up_to_one_pixel_and_repeats_the_edge():
-    images = randn(2, 3, 5, 6)
-    rows, columns = torch.arange(5), torch.arange(6)
-    expected = {
-        (down, right): images[:, :, (rows - down).clamp(0, 4)][..., (columns - right).clamp(0, 5)]
-        for down in (-1, 0, 1)
-        for right in (-1, 0, 1)
-    }
-    generator = torch.Generator().manual_seed(0)
-    met = set()
-    for _ in range(100):
-        shifted = random_shift(images, generator)
-        met |= {shift for shift, candidate in expected.items() if torch.equal(shifted, candidate)}
-        assert any(torch.equal(shifted, candidate) for candidate in expected.values())
-    assert met == expected.keys()
-    assert_equal(images, randn(2, 3, 5, 6), atol=0)
 
 
 # The whole loop

@@ -17,9 +17,9 @@ import torch
 from safetensors.torch import load_file
 from sessions import session
 from training_runs import TINY, checkpoints, outcome
+from vit_course.runs import RunFolder
 
 from vit_course import trainer
-from vit_course.runs import RunFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_DROPOUT = ("--dropout", "0")

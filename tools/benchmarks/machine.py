@@ -1,11 +1,11 @@
-"""What the benchmarks ran on: what ``vit_course.machine`` says of it, and the measured peak of its matrix product."""
+"""What the benchmarks ran on: what the training command notes of it, and the measured peak of its matrix product."""
 
 import os
 import time
 
 import torch
 
-from vit_course import machine
+from vit_course.train import environment
 
 
 def matmul_peak(*, sides: tuple[int, ...] = (1024, 2048), repeats: int = 5) -> float:

@@ -1,0 +1,137 @@
+"""The folder of a training run, in which no file is ever half written and none is unpickled.
+
+config.json          what was asked for
+environment.json     one entry per session: versions, processor, threads, processes
+log.jsonl            one line per epoch: the same, byte for byte, however often the run was interrupted
+times.jsonl          the same epochs: seconds, images per second
+checkpoints/         the last two, named after their step
+weights.safetensors  the trained model, which load_trained reads
+result.json          validation and test results, and the time that the run took
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from torch import nn, optim
+
+from vit_course import weights
+
+
+class RunError(Exception):
+    """A run cannot be started, continued or read; the message says why and what to do."""
+
+
+@dataclass
+class Progress:
+    """How far a run is: steps, the sum of the current epoch's losses, and the time of all sessions."""
+
+    step: int = 0
+    loss_sum: float = 0.0
+    seconds: float = 0.0
+
+
+class RunFolder:
+    """The files of one run, in the folder ``path``."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Make the folder, and keep all other processes from training in it; :class:`RunError` if that fails."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.path / ".lock").acquire(blocking=False)
+        except Timeout:
+            raise RunError(f"{self.path} is in use: another process is training there") from None
+        except OSError as error:
+            raise RunError(f"--out must be a folder that can be written to; {self.path} is not: {error}") from error
+        with lock:
+            yield
+
+    def has(self, name: str) -> bool:
+        """Whether a file is there: ``config.json`` in a run that was started, ``result.json`` in a finished one."""
+        return (self.path / name).exists()
+
+    def read_json(self, name: str) -> dict | list:
+        """Return what a JSON file of the folder holds."""
+        try:
+            return json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self.path / name} cannot be read: {error}") from error
+
+    def write_json(self, name: str, value: object) -> None:
+        """Write a JSON file."""
+        self.write(name, (json.dumps(value, indent=2) + "\n").encode())
+
+    def read_lines(self, name: str) -> list[dict]:
+        """Return the lines of ``log.jsonl`` or ``times.jsonl``."""
+        path = self.path / name
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+    def add_line(self, name: str, line: dict) -> None:
+        """Add a line to ``log.jsonl`` or ``times.jsonl``."""
+        self._write_lines(name, [*self.read_lines(name), line])
+
+    def rewind(self, step: int) -> None:
+        """Drop the lines of epochs that ended after this step: they will be written again."""
+        log = [line for line in self.read_lines("log.jsonl") if line["step"] <= step]
+        self._write_lines("log.jsonl", log)
+        self._write_lines("times.jsonl", self.read_lines("times.jsonl")[: len(log)])
+
+    def save_checkpoint(self, progress: Progress, model: nn.Module, optimizer: optim.Optimizer) -> None:
+        """Write a checkpoint, and drop all but the last two."""
+        tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+        for index, state in optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{index}.{name}": tensor for name, tensor in state.items()}
+        about = dict(config=self.read_json("config.json"), progress=vars(progress))
+        self.write(f"checkpoints/step_{progress.step:09d}.safetensors", weights.packed(tensors, about))
+        for old in self._checkpoints()[:-2]:
+            old.unlink()
+
+    def load_checkpoint(self, model: nn.Module, optimizer: optim.Optimizer) -> Progress:
+        """Load the last checkpoint; a run without one is at its beginning."""
+        if not self._checkpoints():
+            return Progress()
+        path = self._checkpoints()[-1]
+        try:
+            tensors, about = weights.unpacked(path)
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path} cannot be read: {error}. Delete it to continue from the one before it") from error
+        if about["config"] != self.read_json("config.json"):
+            raise RunError(f"{path} is of a run with another config.json: put that one back, or name another --out")
+        states: dict[int, dict] = {}
+        for name in [name for name in tensors if name.startswith("optimizer.")]:
+            _, index, entry = name.split(".", 2)
+            states.setdefault(int(index), {})[entry] = tensors.pop(name).clone()
+        model.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
+        optimizer.load_state_dict(optimizer.state_dict() | dict(state=states))
+        return Progress(**about["progress"])
+
+    def _write_lines(self, name: str, lines: list[dict]) -> None:
+        self.write(name, "".join(json.dumps(line) + "\n" for line in lines).encode())
+
+    def _checkpoints(self) -> list[Path]:
+        return sorted(self.path.glob("checkpoints/step_*.safetensors"))
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file under another name, then move it into place: it is whole or absent, even if the power fails."""
+        path = self.path / name
+        partial = path.with_name(f"{path.name}.partial")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with partial.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise RunError(
+                f"{path} cannot be written: {error}. What was saved before is intact; continue with --resume"
+            ) from error
