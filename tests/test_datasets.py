@@ -306,7 +306,6 @@ def test_what_is_nowhere_is_downloaded_once(name, place, places, server, monkeyp
     target = places[place] / name
     unpacked = {FOLDER} if name == "cifar10" else set()
     assert {path.name for path in target.iterdir()} == {*OFFERED[name], ".lock"} | unpacked
-    )
     if os.name == "posix":  # others in a class may read it
         assert {stat.S_IMODE((target / file).stat().st_mode) for file in OFFERED[name]} == {0o644}
     assert_loads(name, root)
