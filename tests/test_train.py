@@ -451,7 +451,6 @@ def edit(path: Path, old: str, new: str) -> None:
         ('"crop": 1', '"crop": -1', "--crop must be a whole number of at least 0; got -1"),
         ('"threads": 1', '"threads": 0', "--threads must be a whole number of at least 1; got 0"),
         ('"device": "cpu"', '"device": "gpu"', "--device must be one that this machine has; got 'gpu'"),
-        ('"seed": 0,', "", r".*config.json cannot be read: .*missing 1 required keyword-only argument: 'seed'"),
     ],
 )
 def test_a_changed_config_is_refused(old, new, message, killed, tmp_path):
@@ -556,6 +555,8 @@ def test_whichever_write_finds_no_room_the_run_goes_on_from_before_it(tmp_path, 
 # What is said about options that cannot be
 
 FIGURES = {
+    "--dataset mnist": "--dataset must be one of 'digits', 'fashion_mnist', 'cifar10'; got 'mnist'",
+    "--precision half": "--precision must be one of 'float32', 'bfloat16'; got 'half'",
     "--preset long": "--preset must be one of 'quick'; got 'long'",
     "--epochs 0": "--epochs must be a finite number above 0; got 0.0",
     "--epochs nan": "--epochs must be a finite number above 0; got nan",
@@ -598,11 +599,9 @@ def test_a_device_that_is_not_there_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--dataset mnist", "argument --dataset: invalid choice: 'mnist'"),
         ("--dataset digits --epochs many", "argument --epochs: invalid float value: 'many'"),
         ("--dataset digits --batch-size 1.5", "argument --batch-size: invalid int value: '1.5'"),
         ("--dataset digits --learning-rate 1", "unrecognized arguments: --learning-rate 1"),
-        ("--dataset digits --precision half", "argument --precision: invalid choice: 'half'"),
     ],
 )
 def test_an_option_that_is_none_is_named(words, message, capsys):

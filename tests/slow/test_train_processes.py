@@ -29,6 +29,10 @@ def said(folder: Path) -> str:
     return folder.with_name("said").read_text()
 
 
+def records(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in RunFolder(folder).read_lines("log.jsonl")]
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """Return a run of two processes, with dropout, trained without a break."""
@@ -43,7 +47,7 @@ def assert_same_result(ours: Path, theirs: Path) -> None:
     for weights in (one, other):  # softmax does not see the bias of the keys: its gradient is rounding alone
         weights["encoder.layers.0.self_attention.qkv.bias"][16:32] = 0
     torch.testing.assert_close(one, other, rtol=0, atol=2e-5)
-    mine, yours = (RunFolder(folder).read_lines("log.jsonl") for folder in (ours, theirs))
+    mine, yours = (records(folder) for folder in (ours, theirs))
     assert mine == [pytest.approx(line, rel=1e-5) for line in yours]
 
 
@@ -133,7 +137,7 @@ def test_a_compiled_model_learns_the_same(tmp_path):
     plain, compiled = tmp_path / "plain", tmp_path / "compiled"
     finish(session(plain, *options))
     finish(session(compiled, *options, "--compile"))
-    (mine,), (yours,) = (RunFolder(folder).read_lines("log.jsonl") for folder in (compiled, plain))
+    (mine,), (yours,) = (records(folder) for folder in (compiled, plain))
     assert mine == pytest.approx(yours, rel=1e-4)
     one, other = (load_file(folder / "weights.safetensors") for folder in (compiled, plain))
     torch.testing.assert_close(one, other, rtol=0, atol=1e-4)

@@ -13,7 +13,7 @@ import torch
 from vit_course.train.environment import describe
 from vit_course.train.loop import Stopped, Trainer
 from vit_course.train.processes import Processes, process_group
-from vit_course.train.recipes import PRESETS, Config, Recipe, preset
+from vit_course.train.recipes import Config, Recipe, preset
 from vit_course.train.run_folder import RunError, RunFolder
 
 EPILOG = """examples:
@@ -34,24 +34,16 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add = top.add_argument_group("what to train").add_argument
-    add("--dataset", choices=PRESETS, help="images to learn from")
-    add("--preset", help="; ".join(f"{name}: {', '.join(PRESETS[name])}" for name in PRESETS))
-    add("--seed", type=int, help="decides everything random; default 0")
-    add = top.add_argument_group("where, and on what").add_argument
-    add("--out", metavar="DIR", help="the run's folder; default runs/DATASET-PRESET-seedSEED")
-    add("--resume", action="store_true", help="continue the run in this folder; all other options stay as they were")
-    add("--threads", type=int, help="processor cores that a process uses; default: as torch chooses")
-    add("--device", help="cpu, cuda, ...; default cuda where there is one")
-    add("--precision", choices=("float32", "bfloat16"), help="default bfloat16 on a GPU that has it, else float32")
-    add("--compile", action="store_true", default=None, help="torch.compile: slow to start, then faster")
-    add("--checkpoint-steps", type=int, default=200, help="steps between two checkpoints; default 200")
-    add = top.add_argument_group("settings of the recipe, instead of the preset's").add_argument
-    for field in fields(Recipe):
-        kind = dict(type=field.type, metavar=field.type.__name__.upper())
-        if field.type is bool:
-            kind = dict(action=argparse.BooleanOptionalAction, default=None)
-        add(_typed(field.name), help=field.metadata["help"], **kind)
+    top.add_argument("--out", metavar="DIR", help="the run's folder; default runs/DATASET-PRESET-seedSEED")
+    top.add_argument("--resume", action="store_true", help="continue the run in this folder; all else stays as it was")
+    top.add_argument("--checkpoint-steps", type=int, default=200, help="steps between two checkpoints; default 200")
+    for title, kind in (("what to train, and on what", Config), ("instead of the preset's settings", Recipe)):
+        group = top.add_argument_group(title)
+        for field in (field for field in fields(kind) if "help" in field.metadata):
+            how = dict(type=field.type, metavar=field.type.__name__.upper())
+            if field.type is bool:
+                how = dict(action=argparse.BooleanOptionalAction, default=None)
+            group.add_argument(_typed(field.name), help=field.metadata["help"], **how)
     return top
 
 
@@ -128,10 +120,7 @@ def folder_path(options: argparse.Namespace) -> Path:
 
 def _stored_config(options: argparse.Namespace, folder: RunFolder) -> Config:
     stored = folder.read_json("config.json")
-    try:
-        config = Config(**stored | dict(recipe=Recipe(**stored["recipe"])))
-    except (TypeError, KeyError) as error:
-        raise RunError(f"{folder.path / 'config.json'} cannot be read: {error}") from error
+    config = Config(**stored | dict(recipe=Recipe(**stored["recipe"])))
     for name, value in _given(options).items():
         before = (asdict(config) | stored["recipe"]).get(name, value)
         if value != before:

@@ -5,6 +5,7 @@ step alone, so that a run which was interrupted ends with exactly the same weigh
 """
 
 import hashlib
+import json
 import math
 import sys
 import time
@@ -27,12 +28,6 @@ class Stopped(Exception):
     """The run was asked to stop, and has saved its last step."""
 
 
-def compute_in_bfloat16(model: nn.Module, device: torch.device) -> None:
-    """Let a model's matrix products run in bfloat16; weights, gradients and logits stay float32."""
-    forward = torch.autocast(device.type, torch.bfloat16)(model.forward)
-    model.forward = lambda images: forward(images).float()
-
-
 class Trainer:
     """A run of ``config`` in ``folder``, in which nothing is written before :meth:`train`.
 
@@ -45,13 +40,13 @@ class Trainer:
         arguments.whole_number("checkpoint_steps", checkpoint_steps)
         self.config, self.recipe, self.folder, self.checkpoint_steps = config, config.recipe, folder, checkpoint_steps
         self.processes = processes or Processes()
-        self.session_started = time.perf_counter()
+        started = time.perf_counter()
         self.stop_requested = self.stopping = False  # in this process; agreed by all processes
         torch.set_num_threads(config.threads)
         self._load_data()
         self._build_model()
         self.progress = folder.load_checkpoint(self.model, self.optimizer)
-        self.seconds_before = self.progress.seconds
+        self.started = started - self.progress.seconds  # as if all sessions had followed one another
         if self.processes.means(float(self.progress.step)) != [self.progress.step]:
             raise RunError(f"--out must be a folder that all processes share; {folder.path} is not")
 
@@ -81,7 +76,9 @@ class Trainer:
         if not self.recipe.positions:
             self.model.embedding.pos_embedding.requires_grad_(False).zero_()
         if self.config.precision == "bfloat16":
-            compute_in_bfloat16(self.model, self.device)
+            # matrix products run in bfloat16; weights, gradients and logits stay float32
+            forward = torch.autocast(self.device.type, torch.bfloat16)(self.model.forward)
+            self.model.forward = lambda images: forward(images).float()
         if self.config.compile:
             self.model.compile()
         groups = parameter_groups(self.model, self.recipe.weight_decay)
@@ -175,7 +172,7 @@ class Trainer:
 
     def seconds(self) -> float:
         """Return the time that the run has taken in all its sessions."""
-        return self.seconds_before + time.perf_counter() - self.session_started
+        return time.perf_counter() - self.started
 
     def save(self) -> None:
         """Write a checkpoint."""
@@ -188,7 +185,7 @@ class Trainer:
             trained = weights.packed_with_checksum(self.model.state_dict(), self.about)
             self.folder.write("weights.safetensors", trained)
             test_loss, test_accuracy = evaluate(self.model, self.test_set)
-            last = self.folder.read_lines("log.jsonl")[-1]
+            last = json.loads(self.folder.read_lines("log.jsonl")[-1])
             result = dict(test_accuracy=test_accuracy, test_loss=test_loss)
             result |= dict(valid_accuracy=last["valid_accuracy"], valid_loss=last["valid_loss"])
             result |= dict(parameters=sum(parameter.numel() for parameter in self.model.parameters()))

@@ -76,13 +76,13 @@ def preset(dataset: str, name: str = "quick", **changes) -> Recipe:
 class Config:
     """What was asked for: all that decides the final weights on a given machine."""
 
-    dataset: str
-    preset: str
-    seed: int
-    device: str
-    precision: str
-    threads: int
-    compile: bool
+    dataset: str = _setting("images to learn from: digits, fashion_mnist or cifar10")
+    preset: str = _setting("; ".join(f"{dataset}: {', '.join(presets)}" for dataset, presets in PRESETS.items()))
+    seed: int = _setting("decides everything random; default 0")
+    device: str = _setting("cpu, cuda, ...; default cuda where there is one")
+    precision: str = _setting("float32 or bfloat16; default bfloat16 on a GPU that has it")
+    threads: int = _setting("processor cores that a process uses; default: as torch chooses")
+    compile: bool = _setting("torch.compile: slow to start, then faster")
     recipe: Recipe
 
     def __post_init__(self) -> None:
@@ -90,6 +90,7 @@ class Config:
         arguments.whole_number("seed", self.seed, minimum=0)
         arguments.at_most("seed", self.seed, "2**63 - 1", 2**63 - 1)
         arguments.whole_number("threads", self.threads)
+        arguments.one_of("precision", self.precision, ("float32", "bfloat16"))
         try:
             torch.zeros(1, device=self.device).item()
         except (RuntimeError, AssertionError) as error:

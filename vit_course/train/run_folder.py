@@ -60,29 +60,25 @@ class RunFolder:
 
     def read_json(self, name: str) -> dict | list:
         """Return what a JSON file of the folder holds."""
-        try:
-            return json.loads((self.path / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise RunError(f"{self.path / name} cannot be read: {error}") from error
+        return json.loads((self.path / name).read_text(encoding="utf-8"))
 
     def write_json(self, name: str, value: object) -> None:
         """Write a JSON file."""
-        self.write(name, (json.dumps(value, indent=2) + "\n").encode())
+        self.write(name, json.dumps(value, indent=2) + "\n")
 
-    def read_lines(self, name: str) -> list[dict]:
-        """Return the lines of ``log.jsonl`` or ``times.jsonl``."""
-        path = self.path / name
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    def read_lines(self, name: str) -> list[str]:
+        """Return the lines of ``log.jsonl`` or ``times.jsonl``, each a JSON object."""
+        return (self.path / name).read_text(encoding="utf-8").splitlines(keepends=True) if self.has(name) else []
 
     def add_line(self, name: str, line: dict) -> None:
         """Add a line to ``log.jsonl`` or ``times.jsonl``."""
-        self._write_lines(name, [*self.read_lines(name), line])
+        self.write(name, "".join([*self.read_lines(name), json.dumps(line) + "\n"]))
 
     def rewind(self, step: int) -> None:
         """Drop the lines of epochs that ended after this step: they will be written again."""
-        log = [line for line in self.read_lines("log.jsonl") if line["step"] <= step]
-        self._write_lines("log.jsonl", log)
-        self._write_lines("times.jsonl", self.read_lines("times.jsonl")[: len(log)])
+        log = [line for line in self.read_lines("log.jsonl") if json.loads(line)["step"] <= step]
+        self.write("log.jsonl", "".join(log))
+        self.write("times.jsonl", "".join(self.read_lines("times.jsonl")[: len(log)]))
 
     def save_checkpoint(self, progress: Progress, model: nn.Module, optimizer: optim.Optimizer) -> None:
         """Write a checkpoint, and drop all but the last two."""
@@ -113,20 +109,17 @@ class RunFolder:
         optimizer.load_state_dict(optimizer.state_dict() | dict(state=states))
         return Progress(**about["progress"])
 
-    def _write_lines(self, name: str, lines: list[dict]) -> None:
-        self.write(name, "".join(json.dumps(line) + "\n" for line in lines).encode())
-
     def _checkpoints(self) -> list[Path]:
         return sorted(self.path.glob("checkpoints/step_*.safetensors"))
 
-    def write(self, name: str, content: bytes) -> None:
+    def write(self, name: str, content: str | bytes) -> None:
         """Write a file under another name, then move it into place: it is whole or absent, even if the power fails."""
         path = self.path / name
         partial = path.with_name(f"{path.name}.partial")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with partial.open("wb") as file:
-                file.write(content)
+                file.write(content.encode() if isinstance(content, str) else content)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(partial, path)
