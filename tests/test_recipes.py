@@ -1,7 +1,6 @@
 """The training command's recipes: presets that fit their data, and settings that are checked."""
 
 import dataclasses
-import json
 import math
 
 import pytest
@@ -9,7 +8,7 @@ import torch
 
 from vit_course import VisionTransformer, datasets
 from vit_course.train.loop import MODEL_SETTINGS
-from vit_course.train.recipes import PRESETS, Recipe, preset
+from vit_course.train.recipes import PRESETS, preset
 
 SHAPES = {"digits": (1, 8, 8), "fashion_mnist": (1, 28, 28), "cifar10": (3, 32, 32)}
 COUNTS = {"digits": 1437, "fashion_mnist": 60_000, "cifar10": 50_000}
@@ -39,12 +38,6 @@ def test_changes_replace_settings_and_leave_the_preset_alone():
     old = preset("fashion_mnist")
     assert old == PRESETS["fashion_mnist"]["quick"] == dataclasses.replace(changed, epochs=old.epochs, flip=old.flip)
     assert changed != old
-
-
-@pytest.mark.parametrize(("dataset", "name"), NAMES)
-def test_a_recipe_comes_back_from_json_as_it_was(dataset, name):
-    recipe = preset(dataset, name)
-    assert Recipe(**json.loads(json.dumps(dataclasses.asdict(recipe)))) == recipe
 
 
 BAD = {

@@ -16,7 +16,7 @@ from support import SMALL, assert_equal, parameters_of, randomize_
 from torch import nn
 
 from vit_course import VisionTransformer, weights
-from vit_course.train.run_folder import Progress, RunError, RunFolder
+from vit_course.train.run_folder import Progress, RunFolder
 from vit_course.weights import load_trained
 
 ABOUT = dict(model=SMALL, dataset="letters", class_names=[*"abcde"], mean=[0.1, 0.2, 0.3], std=[1 / 3] * 3)
@@ -50,7 +50,7 @@ def test_a_folder_in_use_is_refused_until_the_other_process_is_gone(tmp_path):
     command = [sys.executable, "-c", code, tmp_path / ".lock"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         other.stdout.readline()
-        with pytest.raises(RunError, match="in use: another process is training there"), RunFolder(tmp_path).locked():
+        with pytest.raises(ValueError, match="in use: another process is training there"), RunFolder(tmp_path).locked():
             pass
         other.kill()
     with RunFolder(tmp_path).locked():
@@ -61,7 +61,7 @@ def test_a_folder_in_use_is_refused_until_the_other_process_is_gone(tmp_path):
 def test_a_folder_that_cannot_be_made_is_named(place, tmp_path):
     (tmp_path / "file").write_text("")
     message = f"--out must be a folder that can be written to; .*{place} is not"
-    with pytest.raises(RunError, match=message), RunFolder(tmp_path / place).locked():
+    with pytest.raises(ValueError, match=message), RunFolder(tmp_path / place).locked():
         pass
 
 
@@ -73,7 +73,9 @@ def test_a_write_that_fails_leaves_the_old_file_and_names_it(call, folder, monke
     before = sorted(folder.path.rglob("*"))
     with monkeypatch.context() as patch:
         patch.setattr(os, call, no_room)
-        with pytest.raises(RunError, match=r"config.json cannot be written: .*No space left.*; continue with --resume"):
+        with pytest.raises(
+            ValueError, match=r"config.json cannot be written: .*No space left.*; continue with --resume"
+        ):
             folder.write_json("config.json", dict(other=1))
     assert folder.read_json("config.json") == dict(seed=3)
     assert sorted(folder.path.rglob("*")) == before

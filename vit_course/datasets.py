@@ -191,7 +191,7 @@ def _read(path: Path, sha256: str) -> bytes:
 
 def _check(path: Path, contents: bytes, sha256: str) -> None:
     if hashlib.sha256(contents).hexdigest() != sha256:
-        _refuse(path, f"its contents are others ({len(contents):,} bytes)", sha256, contents)
+        _refuse(path, f"its contents differ ({len(contents):,} bytes)", sha256, contents)
 
 
 def _refuse(path: Path, problem: str, expected: str, contents: bytes) -> None:

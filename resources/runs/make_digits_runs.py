@@ -18,7 +18,7 @@ import torch.nn.functional as F
 
 from vit_course import VisionTransformer, augmentation, training
 from vit_course.data import LabelledImages, load_dataset
-from vit_course.train.environment import processor
+from vit_course.train.run_folder import processor
 
 LOG = Path(__file__).with_name("digits.jsonl")
 SEEDS = range(5)

@@ -5,7 +5,7 @@ import time
 
 import torch
 
-from vit_course.train import environment
+from vit_course.train import run_folder
 
 
 def matmul_peak(*, sides: tuple[int, ...] = (1024, 2048), repeats: int = 5) -> float:

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import torch
 
-from vit_course.train.environment import describe
-from vit_course.train.loop import Stopped, Trainer
+from vit_course.train.loop import Trainer
 from vit_course.train.processes import Processes, process_group
 from vit_course.train.recipes import Config, Recipe, preset
-from vit_course.train.run_folder import RunError, RunFolder
+from vit_course.train.run_folder import RunFolder, describe
 
 EPILOG = """examples:
   python -m vit_course.train --dataset digits                     about a minute
@@ -64,11 +63,11 @@ def main(argv: list[str] | None = None) -> None:
                 run(options, folder, processes)
     except ConnectionError as error:
         raise SystemExit(f"error: {error}\n{stopped}") from error
-    except (RunError, FloatingPointError, ValueError, OSError) as error:
+    except (FloatingPointError, ValueError, OSError) as error:
         # options are named as they are typed, at the start of a message and wherever they have an underscore
         message = re.sub(r"^\w+|\w+_\w+", lambda word: _typed(word[0]) if word[0] in options else word[0], str(error))
         raise SystemExit(f"error: {message}" if prints else 1) from error
-    except (Stopped, KeyboardInterrupt):
+    except KeyboardInterrupt:
         if prints:
             print(stopped, file=sys.stderr)
         raise SystemExit(130) from None
@@ -78,7 +77,7 @@ def run(options: argparse.Namespace, folder: RunFolder, processes: Processes) ->
     """Start or continue the run that the options ask for, and print its result."""
     started = folder.has("config.json")
     if started and not options.resume:
-        raise RunError(f"{folder.path} holds a run already: continue it with --resume, or name another --out")
+        raise ValueError(f"{folder.path} holds a run already: continue it with --resume, or name another --out")
     config = _stored_config(options, folder) if started else new_config(options)
     trainer = None if folder.has("result.json") else Trainer(config, folder, processes, options.checkpoint_steps)
     session = describe(config.device) | dict(threads=config.threads, processes=processes.count)
@@ -124,7 +123,7 @@ def _stored_config(options: argparse.Namespace, folder: RunFolder) -> Config:
     for name, value in _given(options).items():
         before = (asdict(config) | stored["recipe"]).get(name, value)
         if value != before:
-            raise RunError(
+            raise ValueError(
                 f"this run was started with {_typed(name)} {before}, and {_typed(name)} {value} would make it another "
                 "one: leave the option out, or train into another --out"
             )

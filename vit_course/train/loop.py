@@ -18,14 +18,10 @@ from vit_course import VisionTransformer, arguments, data, weights
 from vit_course.augmentation import random_crop, random_flip
 from vit_course.train.processes import Processes
 from vit_course.train.recipes import Config
-from vit_course.train.run_folder import RunError, RunFolder
+from vit_course.train.run_folder import RunFolder
 from vit_course.training import evaluate, learning_rate_schedule, parameter_groups, train_step
 
 MODEL_SETTINGS = ("patch_size", "num_layers", "num_heads", "hidden_dim", "mlp_dim", "pool", "dropout")
-
-
-class Stopped(Exception):
-    """The run was asked to stop, and has saved its last step."""
 
 
 class Trainer:
@@ -48,7 +44,7 @@ class Trainer:
         self.progress = folder.load_checkpoint(self.model, self.optimizer)
         self.started = started - self.progress.seconds  # as if all sessions had followed one another
         if self.processes.means(float(self.progress.step)) != [self.progress.step]:
-            raise RunError(f"--out must be a folder that all processes share; {folder.path} is not")
+            raise ValueError(f"--out must be a folder that all processes share; {folder.path} is not")
 
     def _load_data(self) -> None:
         train_set, test_set = data.load_dataset(self.config.dataset)
@@ -115,7 +111,7 @@ class Trainer:
             if step == last_step or self.stopping or step % self.checkpoint_steps == 0:
                 self.save()
             if self.stopping and step < self.total_steps:
-                raise Stopped
+                raise KeyboardInterrupt
 
     def step(self, batch: Tensor) -> float:
         """Train on the images of these indices; return the mean loss over all processes."""

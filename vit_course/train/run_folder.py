@@ -11,19 +11,20 @@ result.json          validation and test results, and the time that the run took
 
 import json
 import os
+import platform
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import torch
 from filelock import FileLock, Timeout
 from torch import nn, optim
 
 from vit_course import weights
-
-
-class RunError(Exception):
-    """A run cannot be started, continued or read; the message says why and what to do."""
 
 
 @dataclass
@@ -43,14 +44,14 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Make the folder, and keep all other processes from training in it; :class:`RunError` if that fails."""
+        """Make the folder, and keep all other processes from training in it; :class:`ValueError` if that fails."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.path / ".lock").acquire(blocking=False)
         except Timeout:
-            raise RunError(f"{self.path} is in use: another process is training there") from None
+            raise ValueError(f"{self.path} is in use: another process is training there") from None
         except OSError as error:
-            raise RunError(f"--out must be a folder that can be written to; {self.path} is not: {error}") from error
+            raise ValueError(f"--out must be a folder that can be written to; {self.path} is not: {error}") from error
         with lock:
             yield
 
@@ -98,9 +99,9 @@ class RunFolder:
         try:
             tensors, about = weights.unpacked(path)
         except (OSError, ValueError) as error:
-            raise RunError(f"{path} cannot be read: {error}. Delete it to continue from the one before it") from error
+            raise ValueError(f"{path} cannot be read: {error}. Delete it to continue from the one before it") from error
         if about["config"] != self.read_json("config.json"):
-            raise RunError(f"{path} is of a run with another config.json: put that one back, or name another --out")
+            raise ValueError(f"{path} is of a run with another config.json: put that one back, or name another --out")
         states: dict[int, dict] = {}
         for name in [name for name in tensors if name.startswith("optimizer.")]:
             _, index, entry = name.split(".", 2)
@@ -125,6 +126,32 @@ class RunFolder:
             os.replace(partial, path)
         except OSError as error:
             partial.unlink(missing_ok=True)
-            raise RunError(
+            raise ValueError(
                 f"{path} cannot be written: {error}. What was saved before is intact; continue with --resume"
             ) from error
+
+
+def processor() -> str:
+    """Return the processor's trade name."""
+    path = Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*: (.+)", path.read_text(encoding="utf-8")) if path.is_file() else None
+    return found[1] if found else platform.processor() or platform.machine()
+
+
+def describe(device: str = "cpu") -> dict:
+    """Return the date, versions, processor, cores, threads and device, for a log."""
+    try:
+        course_version = version("vit-course")
+    except PackageNotFoundError:  # on Colab, the package is imported from a clone
+        course_version = "not installed"
+    return dict(
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        python=platform.python_version(),
+        torch=torch.__version__,
+        vit_course=course_version,
+        system=f"{platform.system()} {platform.machine()}",
+        processor=processor(),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        threads=torch.get_num_threads(),
+        device=torch.cuda.get_device_name() if torch.device(device).type == "cuda" else device,
+    )
