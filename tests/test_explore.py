@@ -20,7 +20,6 @@ from vit_course.data import load_test_images
 from vit_course.explore.picture import GridPicture
 from vit_course.plots import COLORS, DIVERGING, SEQUENTIAL
 from vit_course.training import learning_rate_schedule
-from vit_course.weights import load_trained
 
 LETTERS = load_test_images()
 ABOUT = dict(mean=[0.4, 0.5, 0.6], std=[0.2, 0.25, 0.5], class_names=["one", "two", "three", "four", "five"])

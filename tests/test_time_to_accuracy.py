@@ -11,7 +11,7 @@ from torch import nn
 
 from tools.benchmarks import machine, report, time_to_accuracy, timed_runs
 from tools.benchmarks.published_recipes import RECIPES, flip_and_resized_crop
-from vit_course import data, trainer, training
+from vit_course import data, training
 from vit_course.data import LabelledImages
 from vit_course.train import loop
 from vit_course.train.loop import Trainer

@@ -31,4 +31,4 @@ def load() -> float | None:
 
 def describe() -> dict:
     """Return what a log records of the machine, with the load before anything is measured and the measured peak."""
-    return machine.describe() | dict(load=load(), matmul_flops=matmul_peak())
+    return run_folder.describe() | dict(load=load(), matmul_flops=matmul_peak())
