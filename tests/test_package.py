@@ -34,10 +34,10 @@ def test_import_arrows_run_one_way():
     assert {name: imports(TREES[name]) for name in ["arguments", *REFERENCE]} == {
         "arguments": set(),
         "embedding": {"arguments"},
-        "attention": {"arguments"},
-        "encoder": {"arguments", "attention"},
+        "attention": {"arguments", "initialization"},
+        "encoder": {"arguments", "attention", "initialization"},
         "model": {"arguments", "embedding", "encoder"},
-        "data": {"arguments", "datasets"},
+        "data": {"arguments", "datasets", "resource_files"},
         "training": {"arguments"},
     }
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from vit_course import VARIANTS, VisionTransformer, weights
-from vit_course.train import parser
+from vit_course.train.__main__ import parser
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -11,10 +11,11 @@ from torch import nn
 
 from tools.benchmarks import machine, report, time_to_accuracy, timed_runs
 from tools.benchmarks.published_recipes import RECIPES, flip_and_resized_crop
-from vit_course import data, trainer, training
+from vit_course import data, training
 from vit_course.data import LabelledImages
-from vit_course.runs import RunFolder
-from vit_course.trainer import Trainer
+from vit_course.train import loop
+from vit_course.train.loop import Trainer
+from vit_course.train.run_folder import RunFolder
 
 OURS = time_to_accuracy.OURS
 
@@ -192,10 +193,10 @@ def test_ours_is_the_training_commands_own_run(tmp_path):
     ours = timed_runs.train_ours("digits", budget=7, epochs=1.3, threads=1)
     with timed_runs.our_trainer("digits", epochs=1.3, threads=1) as trainer:
         config = trainer.config
-    with RunFolder(tmp_path) as folder:
-        folder.start(dataclasses.asdict(config))
-        trainer = Trainer(config, folder)
-        result = trainer.train()
+    folder = RunFolder(tmp_path)
+    folder.write_json("config.json", dataclasses.asdict(config))
+    trainer = Trainer(config, folder)
+    result = trainer.train()
     test = ours["tests"][0]
     assert (test["mark"], test["accuracy"]) == (7, round(result["test_accuracy"], 4))
     assert test["images"] == trainer.total_steps * trainer.recipe.batch_size
@@ -205,8 +206,8 @@ def test_ours_is_the_training_commands_own_run(tmp_path):
 
 def test_ours_counts_its_steps_alone(monkeypatch):
     now = FakeTime()
-    monkeypatch.setattr(trainer, "train_step", now.passes(2, training.train_step))
-    monkeypatch.setattr(trainer, "evaluate", now.passes(1000, training.evaluate))
+    monkeypatch.setattr(loop, "train_step", now.passes(2, training.train_step))
+    monkeypatch.setattr(loop, "evaluate", now.passes(1000, training.evaluate))
     run = timed_runs.train_ours("digits", budget=20, epochs=0.5, threads=1, slice_seconds=8, now=now)
     steps = run["tests"][0]["images"] // 64
     assert steps in (9, 10)  # of 19 in an epoch

@@ -1,8 +1,6 @@
 """The training command, in this process; what kills it and what spreads it is in ``tests/slow``."""
 
-import errno
 import hashlib
-import io
 import json
 import math
 import os
@@ -11,8 +9,7 @@ import re
 import shlex
 import shutil
 import signal
-import sys
-import threading
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import jaxtyping
@@ -24,44 +21,46 @@ from support import assert_equal, parameters_of
 from training_runs import TINY, checkpoints, outcome
 
 from vit_course import VisionTransformer, data
-from vit_course import train as command
-from vit_course import trainer as trainers
 from vit_course.data import LabelledImages
-from vit_course.processes import Processes
-from vit_course.recipes import PRESETS, Recipe
-from vit_course.runs import RunFolder, load_trained
-from vit_course.train import main, parser
-from vit_course.trainer import Config, MixedPrecision, Trainer
+from vit_course.train import __main__ as command
+from vit_course.train import loop, run_folder
+from vit_course.train.__main__ import main, parser
+from vit_course.train.loop import Trainer
+from vit_course.train.recipes import PRESETS, Config, Recipe
+from vit_course.train.run_folder import RunFolder
+from vit_course.weights import load_trained
 
-pytestmark = pytest.mark.usefixtures("as_readers_run_it", "same_threads_after")
-TINY = [*TINY, "--batch-size", "28"]  # of the few images below; still 5 steps an epoch, and 10 images left out
+pytestmark = pytest.mark.usefixtures("as_readers_run_it", "threads_and_signals_as_before")
+TINY = [*TINY, "--batch-size", "28"]  # of the images below; still 5 steps an epoch, and 10 images left out
 CLEAN = "--no-flip --crop 0 --dropout 0"
 SHORT = "--epochs 2 --batch-size 64 --checkpoint-steps 1"  # two steps an epoch
 
 
 @pytest.fixture(scope="module", autouse=True)
-def few_images():
+def part_of_the_digits():
     """Train on a part of the digits: 150 images, 150 held back, 60 to test."""
     whole = data.load_dataset("digits")
     about = dict(class_names=whole[0].class_names, mean=whole[0].mean, std=whole[0].std)
-    few = tuple(LabelledImages(*part[:count], **about) for part, count in zip(whole, (300, 60), strict=True))
+    part = tuple(LabelledImages(*each[:count], **about) for each, count in zip(whole, (300, 60), strict=True))
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(data, "load_dataset", lambda name: few)
+        monkeypatch.setattr(data, "load_dataset", lambda name: part)
         yield
+
+
+@pytest.fixture
+def threads_and_signals_as_before():
+    """Undo what the command does to its process: it sets the number of threads and handlers of signals."""
+    threads, handlers = torch.get_num_threads(), {each: signal.getsignal(each) for each in (2, 15)}
+    yield
+    torch.set_num_threads(threads)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 def train(folder: Path, *options: str) -> Path:
     """Train the tiny run; raises ``SystemExit`` where the command would end early."""
     main([*TINY, "--out", str(folder), *options])
     return folder
-
-
-@pytest.fixture
-def same_threads_after():
-    """Give torch its threads back: a run takes as many as its config says."""
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
@@ -74,32 +73,27 @@ class Killed(BaseException):
     """What no part of the command catches, as a kill would be."""
 
 
-def kill_before(step: int, monkeypatch) -> None:
-    """Let a run die before it takes this step, counted from 1."""
-    whole = Trainer.step
-
-    def until_then(trainer, batch):
-        if trainer.progress.step + 1 == step:
-            raise Killed
-        return whole(trainer, batch)
-
-    monkeypatch.setattr(Trainer, "step", until_then)
-
-
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory):
     """Return the tiny run, dead after step 10: its checkpoints are of step 10, an epoch's end, and of step 8."""
     folder = tmp_path_factory.mktemp("runs") / "killed"
+    whole = Trainer.step
+
+    def until_step_10(trainer, batch):
+        if trainer.progress.step == 10:
+            raise Killed
+        return whole(trainer, batch)
+
     with pytest.MonkeyPatch.context() as monkeypatch:
-        kill_before(11, monkeypatch)
+        monkeypatch.setattr(Trainer, "step", until_step_10)
         with pytest.raises(Killed):
             train(folder)
-    assert [path.name[:14] for path in checkpoints(folder)] == ["step_000000010", "step_000000008"]
+    assert [path.stem for path in checkpoints(folder)] == ["step_000000010", "step_000000008"]
     return folder
 
 
 def refused(folder: Path, *options: str) -> str:
-    """Run the command, which must end with status 1, and return what it says."""
+    """Run the command, which must end with status 1, and return what it prints."""
     with pytest.raises(SystemExit) as ended:
         train(folder, *options)
     assert isinstance(ended.value.code, str)  # Python writes it to stderr and exits with status 1
@@ -122,9 +116,8 @@ def trainer(folder: Path, *options: str) -> Trainer:
 def test_a_run_leaves_config_log_checkpoints_weights_and_result(finished):
     names = ["config.json", "environment.json", "log.jsonl", "result.json", "times.jsonl", "weights.safetensors"]
     assert sorted(path.name for path in finished.glob("[!.]*")) == sorted([*names, "checkpoints"])
-    assert [path.name[:14] for path in checkpoints(finished)] == ["step_000000015", "step_000000014"]
+    assert [path.stem for path in checkpoints(finished)] == ["step_000000015", "step_000000014"]
     config = json.loads((finished / "config.json").read_text())
-    assert len(config.pop("run")) == 32
     recipe = Recipe(**config.pop("recipe"))
     assert config == dict(
         dataset="digits", preset="quick", seed=0, device="cpu", precision="float32", threads=1, compile=False
@@ -165,8 +158,8 @@ def test_the_result_is_what_the_saved_model_reaches(finished):
     assert result["weights_sha256"] == hashlib.sha256((finished / "weights.safetensors").read_bytes()).hexdigest()
 
 
-def test_the_end_is_said_in_two_lines(finished, capsys):
-    main(["--resume", "--out", str(finished)])  # a finished run says it again
+def test_a_finished_run_prints_its_result_in_two_lines(finished, capsys):
+    main(["--resume", "--out", str(finished)])
     result = json.loads((finished / "result.json").read_text())
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith(
@@ -174,6 +167,24 @@ def test_the_end_is_said_in_two_lines(finished, capsys):
     )
     assert f"{result['parameters']:,} parameters" in first
     assert f"load_trained('{finished / 'weights.safetensors'}')" in second
+
+
+def test_a_clone_that_is_not_installed_trains_and_says_so(tmp_path, monkeypatch):
+    def missing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(run_folder, "version", missing)
+    train(tmp_path, "--epochs", "0.2")
+    (session,) = json.loads((tmp_path / "environment.json").read_text())
+    assert session["vit_course"] == "not installed"
+
+
+def test_a_run_that_fails_before_its_first_step_can_be_started_again(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "describe", lambda device: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            train(tmp_path, "--epochs", "0.2")
+    train(tmp_path, "--epochs", "0.2")
 
 
 # What decides the result
@@ -185,19 +196,9 @@ def test_a_seed_gives_the_same_bytes_and_another_seed_others(finished, tmp_path)
     assert all(other[name] != again[name] for name in again)
 
 
-def test_the_validation_images_are_the_same_for_every_seed(tmp_path):
-    first, second = (trainer(tmp_path, "--seed", seed) for seed in "01")
-    assert_equal(first.valid_set.tensors, second.valid_set.tensors, atol=0)
-    assert_equal(first.train_set.tensors, second.train_set.tensors, atol=0)
-    differing = [
-        not torch.equal(*pair) for pair in zip(first.model.parameters(), second.model.parameters(), strict=True)
-    ]
-    assert any(differing)
-
-
 def test_no_validation_image_is_trained_on_and_the_test_images_are_seen_once_at_the_end(tmp_path, monkeypatch):
     seen, events = [], []
-    train_step, evaluate = trainers.train_step, trainers.evaluate
+    train_step, evaluate = loop.train_step, loop.evaluate
 
     def watched_step(model, optimizer, images, labels, **options):
         seen.extend(tuple(image) for image in images.flatten(1).tolist())
@@ -210,8 +211,8 @@ def test_no_validation_image_is_trained_on_and_the_test_images_are_seen_once_at_
         return evaluate(model, dataset)
 
     held = []
-    monkeypatch.setattr(trainers, "train_step", watched_step)
-    monkeypatch.setattr(trainers, "evaluate", watched_evaluate)
+    monkeypatch.setattr(loop, "train_step", watched_step)
+    monkeypatch.setattr(loop, "evaluate", watched_evaluate)
     train(tmp_path, *shlex.split(CLEAN))
     assert events == [*["step"] * 5, "validation"] * 3 + ["test"]
     train_set, test_set = (dataset.normalized() for dataset in data.load_dataset("digits"))
@@ -303,9 +304,8 @@ LOOPS = {
 @pytest.mark.parametrize("case", LOOPS)
 def test_training_equals_a_plain_loop(case, tmp_path):
     folder = train(tmp_path, *shlex.split(LOOPS[case]))
-    with RunFolder(folder) as run:
-        config = Config.from_json(run.config())
-    expected, losses = by_hand(config)
+    stored = json.loads((folder / "config.json").read_text())
+    expected, losses = by_hand(Config(**stored | dict(recipe=Recipe(**stored["recipe"]))))
     trained = load_trained(folder / "weights.safetensors")[0]
     for model in (trained, expected):  # softmax does not see the bias of the keys: its gradient is rounding alone
         torch.nn.init.zeros_(model.encoder.layers[0].self_attention.qkv.bias[16:32])
@@ -316,70 +316,29 @@ def test_training_equals_a_plain_loop(case, tmp_path):
     assert records(folder)[-1]["learning_rate"] == 0
 
 
-def test_mixed_precision_multiplies_in_bfloat16_and_keeps_the_rest(tmp_path):
-    set_up = trainer(tmp_path, "--precision", "bfloat16", *shlex.split(CLEAN))
-    model, images = set_up.model, set_up.train_set.images[:64]
-    torch.nn.init.normal_(model.head.weight)  # fresh, it is zeros
-    mixed = MixedPrecision(model, torch.device("cpu"))(images)
-    logits = model(images)
-    assert mixed.dtype == torch.float32
-    assert 1e-4 < (mixed - logits).abs().max() / logits.abs().max() < 0.03
-    set_up.step(torch.arange(28))
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
-    assert {parameter.grad.dtype for parameter in model.parameters()} == {torch.float32}
-
-
-def test_mixed_precision_reaches_the_run(finished, tmp_path):
-    folder = train(tmp_path, "--precision", "bfloat16")
-    (ours, theirs) = (records(run)[-1] for run in (folder, finished))
+def test_mixed_precision_multiplies_in_bfloat16_and_keeps_the_rest(finished, tmp_path):
+    plain, mixed = trainer(tmp_path), trainer(tmp_path, "--precision", "bfloat16")
+    images = plain.train_set.images[:64]
+    for set_up in (plain, mixed):
+        torch.nn.init.normal_(set_up.model.head.weight, generator=torch.Generator().manual_seed(0))
+        set_up.model.eval()
+    exact, logits = plain.model(images), mixed.model(images)
+    assert logits.dtype == torch.float32
+    assert 1e-4 < (logits - exact).abs().max() / exact.abs().max() < 0.03
+    mixed.step(torch.arange(28))
+    assert {parameter.dtype for parameter in mixed.model.parameters()} == {torch.float32}
+    assert {parameter.grad.dtype for parameter in mixed.model.parameters()} == {torch.float32}
+    ours, theirs = (records(run)[-1] for run in (train(tmp_path, "--precision", "bfloat16"), finished))
     assert ours["train_loss"] != theirs["train_loss"]
     assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=0.01)
 
 
 def test_a_compiled_model_is_the_one_that_is_trained_and_evaluated(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch, "compile", torch.nn.Sequential)  # the real one: tests/slow
-    set_up = trainer(tmp_path, "--compile", "--precision", "bfloat16")
-    assert isinstance(set_up.trained, torch.nn.Sequential)
-    assert isinstance(set_up.trained[0], MixedPrecision)
-    assert set_up.evaluated is set_up.trained
-    plain = trainer(tmp_path)
-    assert plain.trained is plain.evaluated is plain.model
-
-
-class Pretended(Processes):
-    """One of several processes, without the others."""
-
-    def means(self, *values):
-        return list(values)
-
-    def average_gradients(self, model):
-        return model
-
-
-def test_processes_share_one_batch_and_draw_their_own_dropout(tmp_path, monkeypatch):
-    seen = []
-
-    def watched(model, optimizer, images, labels, **options):
-        seen.append((images, labels, torch.initial_seed()))
-        return 1.0
-
-    monkeypatch.setattr(trainers, "train_step", watched)
-    config = command.new_config(parser().parse_args(TINY))
-    for processes in (Processes(), Pretended(0, 0, 2), Pretended(1, 1, 2)):
-        Trainer(config, RunFolder(tmp_path), processes).step(torch.arange(40, 68))
-    whole, first, second = seen
-    for at in (0, 1):
-        assert_equal(torch.cat([first[at], second[at]]), whole[at], atol=0)
-        assert len(first[at]) == len(second[at]) == 14
-    assert first[2] == whole[2] != second[2]
-
-
-def test_processes_are_those_that_torchrun_says(monkeypatch):
-    assert Processes.from_environment() == Processes(0, 0, 1)
-    for name, value in dict(RANK="5", LOCAL_RANK="1", WORLD_SIZE="8").items():
-        monkeypatch.setenv(name, value)
-    assert Processes.from_environment() == Processes(rank=5, local_rank=1, count=8)
-    assert not Processes.from_environment().first
+    compiled = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda model: compiled.append(model))  # the real one: tests/slow
+    set_up, plain = trainer(tmp_path, "--compile"), trainer(tmp_path)
+    assert compiled == [set_up.model] == [set_up.trained]
+    assert plain.trained is plain.model
 
 
 # Resuming
@@ -402,7 +361,7 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(killed, finished, tmp_path
     assert json.loads((folder / "result.json").read_text())["seconds"] >= times[-1]
 
 
-def bomb(path: Path) -> None:
+def exploding(path: Path) -> None:
     class Bomb:
         def __reduce__(self):
             return Path.touch, (path.parents[1] / "exploded",)
@@ -410,81 +369,27 @@ def bomb(path: Path) -> None:
     path.write_bytes(pickle.dumps(Bomb()))
 
 
-def another_runs(path: Path) -> None:
-    """Put a checkpoint there that is whole, but of a run with another seed."""
-    other = path.parents[2] / "other"
-    last = checkpoints(train(other, "--seed", "1", "--epochs", "2.4"))[0]
-    shutil.copy(last, path.with_name(last.name))
-    path.unlink()
-
-
-def renamed(path: Path, old: str, new: str) -> None:
-    path.rename(path.with_name(path.name.replace(old, new)))
-
-
-def flip_bit(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
-def foreign(path: Path) -> None:
-    """Put another library's safetensors there, under the name that its contents ask for."""
-    save_file({"model.head.bias": torch.zeros(10)}, path, metadata=dict(format="pt"))
-    renamed(path, path.stem.rpartition("_")[2], hashlib.sha256(path.read_bytes()).hexdigest()[:16])
-
-
 DAMAGE = {
-    "a byte too short": (lambda path: path.write_bytes(path.read_bytes()[:-1]), "truncated or altered: its name says"),
-    "half of it": (lambda path: path.write_bytes(path.read_bytes()[:9999]), "truncated or altered"),
-    "a flipped bit": (flip_bit, "truncated or altered"),
-    "empty": (lambda path: path.write_bytes(b""), "truncated or altered"),
-    "another step's name": (lambda path: renamed(path, "000010", "000012"), "renamed: it was written after step 10"),
-    "another digest's name": (lambda path: renamed(path, path.stem[-4:], "0000"), "truncated or altered"),
-    "another run's": (another_runs, "it belongs to another run"),
-    "another library's": (foreign, "not a whole safetensors file of this course"),
-    "a pickle": (bomb, "truncated or altered"),
-    "a folder": (lambda path: (path.unlink(), path.mkdir()), "Is a directory"),
+    "a byte too short": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    "empty": lambda path: path.write_bytes(b""),
+    "another library's": lambda path: save_file({"model.head.bias": torch.zeros(10)}, path),
+    "a pickle": exploding,
 }
 
 
 @pytest.mark.parametrize("case", DAMAGE)
-def test_a_damaged_checkpoint_is_refused_and_the_older_one_leads_to_the_same_result(
-    case, killed, finished, tmp_path, capsys
+def test_a_damaged_checkpoint_is_named_and_without_it_the_older_one_leads_to_the_same_result(
+    case, killed, finished, tmp_path
 ):
     folder = resumed(killed, tmp_path)
-    damage, reason = DAMAGE[case]
-    damage(checkpoints(folder)[0])
-    capsys.readouterr()
-    train(folder, "--resume")
-    assert re.search(rf"^step_\S+ is refused: .*{reason}", capsys.readouterr().err, re.MULTILINE)
-    assert outcome(folder) == outcome(finished)
-    assert len(list((folder / "checkpoints").glob("*.refused"))) == 1
-    assert not (folder / "exploded").exists()
-
-
-def test_a_pickle_is_not_run_even_under_the_name_that_its_contents_ask_for(killed, tmp_path):
-    folder = resumed(killed, tmp_path)
-    for path in checkpoints(folder):
-        bomb(path)
-        renamed(path, path.stem.rpartition("_")[2], hashlib.sha256(path.read_bytes()).hexdigest()[:16])
+    last = checkpoints(folder)[0]
+    DAMAGE[case](last)
     said = refused(folder, "--resume")
-    assert said.count("not a whole safetensors file of this course") == 2
+    assert re.match(f"error: {last} cannot be read: it is not a whole safetensors file of this course", said)
+    assert said.endswith("Delete it to continue from the one before it")
     assert not (folder / "exploded").exists()
-    pickle.loads(checkpoints(folder)[0].read_bytes())
-    assert (folder / "exploded").exists()  # so it would have run
-
-
-def test_without_any_usable_checkpoint_the_run_says_why_and_changes_nothing(killed, tmp_path):
-    folder = resumed(killed, tmp_path)
-    for path in checkpoints(folder):
-        flip_bit(path)
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    said = refused(folder, "--resume")
-    assert said.startswith(f"error: no checkpoint in {folder}/checkpoints can be used: step_000000010_")
-    assert said.count("truncated or altered") == 2
-    assert said.endswith("Put an intact one back, or train anew into another folder with --out")
-    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    last.unlink()
+    assert outcome(train(folder, "--resume")) == outcome(finished)
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -493,47 +398,21 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new, 1))
 
 
-def test_a_changed_config_is_refused(killed, tmp_path):
-    folder = resumed(killed, tmp_path)
-    edit(folder / "config.json", '"crop": 1', '"crop": 2')
-    said = refused(folder.rename(tmp_path / "edited"), "--resume", "--crop", "2")
-    assert said.count("config.json has changed since: crop was 1, is 2") == 2
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"crop": 1', '"crop": -1', "crop must be a whole number of at least 0; got -1"),
-        ('"crop": 1', '"corp": 1', "unexpected keyword argument 'corp'"),
-        ('"seed": 0,', "", "missing 1 required keyword-only argument: 'seed'"),
-        ('"threads": 1', '"threads": 0', "threads must be a whole number of at least 1; got 0"),
-        ('"device": "cpu"', '"device": "gpu"', "device must be one that this machine has; got 'gpu'"),
+        ('"crop": 1', '"crop": 2', r".*step_000000010.safetensors is of a run with another config.json: put that one"),
+        ('"crop": 1', '"crop": -1', "--crop must be a whole number of at least 0; got -1"),
+        ('"threads": 1', '"threads": 0', "--threads must be a whole number of at least 1; got 0"),
+        ('"device": "cpu"', '"device": "gpu"', "--device must be one that this machine has; got 'gpu'"),
     ],
 )
-def test_a_config_that_cannot_be_trained_is_refused(old, new, message, killed, tmp_path):
+def test_a_changed_config_is_refused(old, new, message, killed, tmp_path):
     folder = resumed(killed, tmp_path)
     edit(folder / "config.json", old, new)
     with pytest.raises(SystemExit) as ended:
         main(["--resume", "--out", str(folder)])
-    assert re.match(f"error: config.json cannot be trained here: .*{message}", ended.value.code)
-
-
-def test_a_log_changed_after_the_older_checkpoint_is_written_again(killed, finished, tmp_path, capsys):
-    folder = resumed(killed, tmp_path)
-    edit(folder / "log.jsonl", '{"epoch": 2', '{"epoch": 7')
-    train(folder, "--resume")
-    assert "log.jsonl is not the one it was written with: lines have been changed or lost" in capsys.readouterr().err
-    assert outcome(folder) == outcome(finished)
-
-
-@pytest.mark.parametrize("change", ["edited", "gone"])
-def test_a_log_changed_before_both_checkpoints_is_refused(change, killed, tmp_path):
-    folder = resumed(killed, tmp_path)
-    if change == "gone":
-        (folder / "log.jsonl").unlink()
-    else:
-        edit(folder / "log.jsonl", '{"epoch": 1', '{"epoch": 7')
-    assert refused(folder, "--resume").count("log.jsonl is not the one it was written with") == 2
+    assert re.match(f"error: {message}", ended.value.code)
 
 
 OTHERS = {
@@ -562,10 +441,8 @@ def test_resume_starts_a_run_where_there_is_none(finished, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("", "error: nothing to do: say --dataset NAME to start one, or --resume --out DIR to continue one"),
         ("--resume", "error: nothing to do: say --dataset NAME"),
-        ("--resume --out nowhere", "error: there is no run in nowhere: say --dataset NAME to start one"),
-        ("--out nowhere", "error: there is no run in nowhere: say --dataset NAME to start one"),
+        ("--out nowhere", "error: there is no run in nowhere: say"),
     ],
 )
 def test_without_a_run_and_a_data_set_nothing_is_started(words, message, tmp_path, monkeypatch):
@@ -577,21 +454,15 @@ def test_without_a_run_and_a_data_set_nothing_is_started(words, message, tmp_pat
 
 def test_a_folder_that_holds_a_run_is_not_trained_over(killed, finished):
     for folder in (killed, finished):
-        before = outcome(folder) if folder == finished else (folder / "log.jsonl").read_bytes()
+        before = (folder / "log.jsonl").read_bytes()
         said = refused(folder)
         assert said == f"error: {folder} holds a run already: continue it with --resume, or name another --out"
-        assert before == (outcome(folder) if folder == finished else (folder / "log.jsonl").read_bytes())
+        assert (folder / "log.jsonl").read_bytes() == before
 
 
 def test_a_folder_in_use_is_refused(killed):
-    with RunFolder(killed):
+    with RunFolder(killed).locked():
         assert refused(killed, "--resume") == f"error: {killed} is in use: another process is training there"
-
-
-def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
-    (tmp_path / "file").write_text("")
-    said = refused(tmp_path / "file")
-    assert said.startswith(f"error: --out must be a folder that can be written to; {tmp_path / 'file'} is not: ")
 
 
 def test_by_default_runs_lie_in_a_folder_named_after_them(tmp_path, monkeypatch):
@@ -600,60 +471,26 @@ def test_by_default_runs_lie_in_a_folder_named_after_them(tmp_path, monkeypatch)
     assert (tmp_path / "runs" / "digits-quick-seed4" / "result.json").exists()
 
 
-# Nothing lost when a write fails
-
-
-def test_whichever_write_finds_no_room_the_run_goes_on_from_before_it(tmp_path, monkeypatch):
-    fsync, calls, failing = os.fsync, [], None
-
-    def may_fail(file):
-        calls.append(file)
-        if len(calls) == failing:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        fsync(file)
-
-    monkeypatch.setattr(os, "fsync", may_fail)
-    expected = outcome(train(tmp_path / "reference", *shlex.split(SHORT)))
-    writes = len(calls)  # config, sessions, two empty logs, 2 x (2 checkpoints, 2 lines), weights, result
-    assert writes == 14
-    for failing in range(1, writes + 1):
-        calls.clear()
-        folder = tmp_path / str(failing)
-        said = refused(folder, *shlex.split(SHORT))
-        assert re.fullmatch(rf"error: {folder}/\S+ cannot be written: .*No space left on device\. What was .*", said)
-        assert not list(folder.rglob("*.partial"))
-        train(folder, "--resume", *shlex.split(SHORT))
-        assert outcome(folder) == expected
-        assert json.loads((folder / "result.json").read_text())["test_accuracy"] > 0
-
-
 # What is said about options that cannot be
 
 FIGURES = {
+    "--dataset mnist": "--dataset must be one of 'digits', 'fashion_mnist', 'cifar10'; got 'mnist'",
+    "--precision half": "--precision must be one of 'float32', 'bfloat16'; got 'half'",
     "--preset long": "--preset must be one of 'quick'; got 'long'",
-    "--epochs 0": "--epochs must be above 0",
-    "--epochs -1": "--epochs must be a finite number of at least 0; got -1",
-    "--epochs nan": "--epochs must be a finite number of at least 0; got nan",
+    "--epochs 0": "--epochs must be a finite number above 0; got 0.0",
+    "--epochs nan": "--epochs must be a finite number above 0; got nan",
     "--batch-size 0": "--batch-size must be a whole number of at least 1; got 0",
     "--batch-size 151": "--batch-size must be at most 150, the images to train on, .*; got 151",
-    "--peak-lr 0": "--peak-lr must be above 0",
-    "--peak-lr nan": "--peak-lr must be a finite number of at least 0; got nan",
-    "--peak-lr inf": "--peak-lr must be a finite number",
+    "--peak-lr 0": "--peak-lr must be a finite number above 0",
     "--warmup 1": "--warmup must be at least 0 and less than 1; got 1.0",
     "--weight-decay -0.1": "--weight-decay must be a finite number of at least 0; got -0.1",
     "--label-smoothing 1": "--label-smoothing must be at least 0 and less than 1; got 1.0",
-    "--max-grad-norm 0": "--max-grad-norm must be above 0",
-    "--max-grad-norm nan": "--max-grad-norm must be a finite number",
+    "--max-grad-norm 0": "--max-grad-norm must be a finite number above 0",
     "--crop -1": "--crop must be a whole number of at least 0; got -1",
     "--dropout nan": "--dropout must be at least 0 and less than 1; got nan",
-    "--valid-fraction 0": "--valid-fraction must leave at least one on both sides; got 0.0",
-    "--valid-fraction 0.9999": "--valid-fraction must leave at least one on both sides; got 0.9999",
-    "--patch-size 0": "--patch-size must be a whole number of at least 1; got 0",
+    "--valid-fraction 0": "fraction must leave at least one on both sides; got 0.0",
     "--patch-size 3": "image_size must be divisible by --patch-size=3; got 8 x 8",
-    "--num-layers 0": "--num-layers must be a whole number of at least 1; got 0",
     "--num-heads 3": "--hidden-dim must be divisible by --num-heads=3; got 16",
-    "--hidden-dim -16": "--hidden-dim must be a whole number of at least 1; got -16",
-    "--mlp-dim 0": "--mlp-dim must be a whole number of at least 1; got 0",
     "--pool max": "--pool must be one of 'token', 'mean'; got 'max'",
     "--threads 0": "--threads must be a whole number of at least 1; got 0",
     "--seed -1": "--seed must be a whole number of at least 0; got -1",
@@ -671,30 +508,6 @@ def test_a_bad_figure_is_named_as_it_was_typed_and_no_run_is_started(words, tmp_
     assert not (tmp_path / "config.json").exists()  # the right command may follow without --resume
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has the device")
-def test_a_device_that_is_not_there_is_named(tmp_path):
-    assert refused(tmp_path, "--device", "cuda").startswith(
-        "error: --device must be one that this machine has; got 'cud"
-    )
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--dataset mnist", "argument --dataset: invalid choice: 'mnist'"),
-        ("--dataset digits --epochs many", "argument --epochs: invalid float value: 'many'"),
-        ("--dataset digits --batch-size 1.5", "argument --batch-size: invalid int value: '1.5'"),
-        ("--dataset digits --learning-rate 1", "unrecognized arguments: --learning-rate 1"),
-        ("--dataset digits --precision half", "argument --precision: invalid choice: 'half'"),
-    ],
-)
-def test_an_option_that_is_none_is_named(words, message, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(words.split())
-    assert ended.value.code == 2
-    assert message in capsys.readouterr().err
-
-
 def test_missing_data_is_said_and_no_run_is_started(tmp_path, monkeypatch):
     def nowhere(name):
         raise FileNotFoundError(f"{name} must be on this machine")
@@ -708,7 +521,7 @@ def test_missing_data_is_said_and_no_run_is_started(tmp_path, monkeypatch):
 def test_a_loss_that_is_not_finite_stops_the_run_with_advice(tmp_path):
     said = refused(tmp_path, "--peak-lr", "1e30", "--max-grad-norm", "1e30")
     pattern = (
-        r"error: the loss is (nan|inf) at step (\d+), in epoch (\d+)\. Train anew, with --peak-lr below 1e\+30, .*"
+        r"error: the loss is (nan|inf) at step (\d+), in epoch (\d+)\. Train again with --peak-lr below 1e\+30, .*"
     )
     step, epoch = map(int, re.fullmatch(pattern, said).groups()[1:])
     assert 1 < step <= 15
@@ -733,8 +546,8 @@ def send(number: int, times: int, moment: str, monkeypatch) -> list[str]:
 
         return call
 
-    monkeypatch.setattr(trainers, "train_step", watched("step", trainers.train_step))
-    monkeypatch.setattr(trainers, "evaluate", watched("validation", trainers.evaluate))
+    monkeypatch.setattr(loop, "train_step", watched("step", loop.train_step))
+    monkeypatch.setattr(loop, "evaluate", watched("validation", loop.evaluate))
     monkeypatch.setattr(data, "load_dataset", watched("start-up", data.load_dataset))
     return passed
 
@@ -750,7 +563,6 @@ def send(number: int, times: int, moment: str, monkeypatch) -> list[str]:
     ],
 )
 def test_a_signal_stops_the_run_and_loses_nothing(number, moment, finished, tmp_path, monkeypatch, capsys):
-    handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     with monkeypatch.context() as patch:
         passed = send(number, 1, moment, patch)
         with pytest.raises(SystemExit) as ended:
@@ -759,8 +571,7 @@ def test_a_signal_stops_the_run_and_loses_nothing(number, moment, finished, tmp_
     line = f"stopped; nothing is lost. Continue with the same command and --resume --out {tmp_path}"
     assert capsys.readouterr().err.splitlines()[-1] == line
     assert passed.count("step") == {"start-up": 0, "step": 7, "validation": 6}[moment]
-    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
-    steps = [path.name[:14] for path in checkpoints(tmp_path)][:1]
+    steps = [path.stem for path in checkpoints(tmp_path)][:1]
     assert steps == {"start-up": [], "step": ["step_000000007"], "validation": ["step_000000006"]}[moment]
     assert outcome(train(tmp_path, "--resume")) == outcome(finished)
 
@@ -775,17 +586,6 @@ def test_a_second_signal_stops_at_once(finished, tmp_path, monkeypatch, capsys):
     assert passed.count("step") == 7
     assert checkpoints(tmp_path)[0].name.startswith("step_000000006")  # the seventh step was not waited for
     assert outcome(train(tmp_path, "--resume")) == outcome(finished)
-
-
-def test_a_run_stopped_in_its_last_step_is_finished(finished, tmp_path):
-    set_up = trainer(tmp_path)
-    set_up.folder.__enter__()
-    set_up.folder.start({})
-    set_up.progress.step = 14
-    real = set_up.step
-    set_up.step = lambda batch: (set_up.request_stop(), real(batch))[1]
-    assert set_up.train()["images"]["test"] == 60
-    set_up.folder.__exit__()
 
 
 # What is shown
@@ -803,46 +603,6 @@ def test_without_a_terminal_there_is_one_line_an_epoch(tmp_path, capfd):
         )
 
 
-def test_on_a_terminal_a_bar_shows_loss_accuracy_speed_and_the_time_left(tmp_path, monkeypatch):
-    pty, termios = (pytest.importorskip(name) for name in ("pty", "termios"))  # not on Windows
-    outer, inner = pty.openpty()
-    shown = io.BytesIO()
-
-    def read():
-        try:
-            while part := os.read(outer, 4096):
-                shown.write(part)
-        except OSError:  # the other end is closed
-            pass
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    with os.fdopen(inner, "w") as terminal, monkeypatch.context() as patch:
-        termios.tcsetwinsize(terminal, (24, 80))
-        patch.setattr(sys, "stderr", terminal)
-        train(tmp_path, "--epochs", "6")
-    reader.join(10)
-    os.close(outer)
-    lines = re.split(r"[\r\n]+", shown.getvalue().decode())
-    bar = r" *\d+%\|[#0-9 ]+\| \d\d:\d\d left, epoch \d, loss 2\.\d{3}, validation [\d.]+%, [\d,]+ images/s *"
-    assert any(re.fullmatch(bar, line) for line in lines), lines
-    assert sum(bool(re.match(r"epoch +\d/6 +train loss", line)) for line in lines) == 6
-
-
-def test_help_says_what_a_newcomer_needs(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["--help"])
-    assert ended.value.code == 0
-    text = capsys.readouterr().out
-    flat = " ".join(text.split())
-    for dataset, presets in PRESETS.items():
-        assert f"{dataset}: {', '.join(presets)}" in flat
-    for name in Recipe.__dataclass_fields__:
-        assert f"--{name.replace('_', '-')}" in flat
-    assert "--resume goes on from its last checkpoint" in flat
-    assert max(map(len, text.splitlines())) <= 120
-
-
 def test_the_examples_of_the_help_are_right(capsys):
     examples = [line.split("   ")[0] for line in parser().epilog.splitlines() if "vit_course.train" in line]
     assert len(examples) == 4
@@ -854,10 +614,6 @@ def test_the_examples_of_the_help_are_right(capsys):
         if options.dataset:
             assert command.new_config(options).recipe == PRESETS[options.dataset]["quick"]
     assert examples[2].endswith(str(command.folder_path(parser().parse_args(["--dataset", "fashion_mnist"]))))
-
-
-def test_every_figure_of_a_recipe_is_an_option_with_a_help(tmp_path):
-    assert set(command.RECIPE_HELP) == set(Recipe.__dataclass_fields__)
 
 
 def test_a_run_with_its_types_checked(tmp_path):

@@ -11,8 +11,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from vit_course import VisionTransformer
+from vit_course.augmentation import random_shift
 from vit_course.data import load_test_images
-from vit_course.training import evaluate, fit, learning_rate_schedule, parameter_groups, random_shift, train_step
+from vit_course.training import evaluate, fit, learning_rate_schedule, parameter_groups, train_step
 
 
 def batch(count: int = 6, *, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
@@ -90,17 +91,6 @@ def test_schedule_equals_torchs_schedulers(total_steps, warmup_steps, final):
     assert ours == pytest.approx(expected, rel=1e-12, abs=1e-18)
 
 
-@pytest.mark.parametrize("warmup_steps", [0, 1, 2, 30, 99, 100])
-def test_schedule_rises_then_falls_then_stays(warmup_steps):
-    options = dict(total_steps=100, warmup_steps=warmup_steps, peak=2.0, final=0.5)
-    ours = rates(300, **options)
-    top = max(warmup_steps - 1, 0)
-    assert ours[: top + 1] == sorted(ours[: top + 1])
-    assert ours[top:] == sorted(ours[top:], reverse=True)
-    assert max(ours) == ours[top] == 2.0
-    assert set(ours[100:]) == {0.5}
-
-
 # Weight decay
 
 
@@ -168,14 +158,6 @@ def test_a_step_trains_in_train_mode_with_gradients():
     assert all(module.training for module in spy.modules())
 
 
-def test_the_loss_is_the_one_before_the_step():
-    model = linear_model()
-    images, labels = batch()
-    before = F.cross_entropy(model(images), labels).item()
-    assert train_step(model, torch.optim.SGD(model.parameters(), lr=0.1), images, labels) == before
-    assert F.cross_entropy(model(images), labels).item() < before
-
-
 # Evaluation
 
 
@@ -209,15 +191,6 @@ def test_evaluate_is_without_dropout_and_without_chance():
     assert evaluate(model, dataset) == evaluate(small_model(), dataset)
 
 
-def test_evaluate_leaves_weights_and_gradients_alone():
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 6 * 10, 5)).double()
-    F.cross_entropy(model(batch()[0]), batch()[1]).backward()
-    state, gradients = copy.deepcopy(model.state_dict()), [each.grad.clone() for each in model.parameters()]
-    evaluate(model, TensorDataset(*batch(seed=2)))
-    assert_equal(model.state_dict(), state, atol=0)
-    assert_equal([parameter.grad for parameter in model.parameters()], gradients, atol=0)
-
-
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("fails", [False, True])
 def test_evaluate_gives_every_module_its_mode_back(training, fails):
@@ -232,27 +205,6 @@ def test_evaluate_gives_every_module_its_mode_back(training, fails):
     else:
         evaluate(model, TensorDataset(images, labels))
     assert [module.training for module in model.modules()] == modes
-
-
-# Augmentation
-
-
-def test_random_shift_moves_the_batch_by_up_to_one_pixel_and_repeats_the_edge():
-    images = randn(2, 3, 5, 6)
-    rows, columns = torch.arange(5), torch.arange(6)
-    expected = {
-        (down, right): images[:, :, (rows - down).clamp(0, 4)][..., (columns - right).clamp(0, 5)]
-        for down in (-1, 0, 1)
-        for right in (-1, 0, 1)
-    }
-    generator = torch.Generator().manual_seed(0)
-    met = set()
-    for _ in range(100):
-        shifted = random_shift(images, generator)
-        met |= {shift for shift, candidate in expected.items() if torch.equal(shifted, candidate)}
-        assert any(torch.equal(shifted, candidate) for candidate in expected.values())
-    assert met == expected.keys()
-    assert_equal(images, randn(2, 3, 5, 6), atol=0)
 
 
 # The whole loop
@@ -309,17 +261,6 @@ def test_fit_equals_a_loop_by_hand():
     assert max(difference.values()) < 1e-9
 
 
-def test_history_has_one_rate_a_step_and_one_of_the_others_an_epoch():
-    history = run(linear_model(), warmup_epochs=2)
-    assert {name: len(values) for name, values in history.items()} == {
-        "learning_rate": 9,
-        "train_loss": 3,
-        "valid_loss": 3,
-        "valid_accuracy": 3,
-    }
-    assert history["learning_rate"] == rates(9, total_steps=9, warmup_steps=6, peak=1e-2)
-
-
 def test_every_epoch_takes_every_image_once_in_a_new_order():
     spy = Spy()
     run(spy)
@@ -344,12 +285,6 @@ def test_the_training_loss_is_the_mean_over_images_each_with_its_own_label():
     assert_equal(parameters_of(model), before, atol=0)
 
 
-def test_history_ends_with_the_validation_of_the_final_weights():
-    model = small_model(dropout=0.1)
-    history = run(model)
-    assert (history["valid_loss"][-1], history["valid_accuracy"][-1]) == evaluate(model, valid_set())
-
-
 def test_same_seed_same_weights_bit_for_bit():
     def weights(seed):
         torch.manual_seed(0)  # dropout's
@@ -361,14 +296,6 @@ def test_same_seed_same_weights_bit_for_bit():
     assert_equal(again[0], first[0], atol=0)
     assert again[1] == first[1]
     assert other[1]["train_loss"] != first[1]["train_loss"]
-
-
-def test_the_seed_alone_orders_the_images():
-    losses = []
-    for global_seed in (1, 2):
-        torch.manual_seed(global_seed)
-        losses.append(run(linear_model(), augment=random_shift)["train_loss"])
-    assert losses[0] == losses[1]
 
 
 def test_the_validation_set_does_not_touch_the_weights():
@@ -398,19 +325,6 @@ def test_augment_is_given_every_training_batch_and_its_result_is_used():
     assert [images.unique().tolist() for images in trained] == [[float(call)] for call in range(1, 10)]
     validated = [images for images, training in zip(spy.seen, spy.modes, strict=True) if not training]
     assert_equal(validated, [valid_set().tensors[0]] * 3, atol=0)
-
-
-def test_fit_hands_its_options_on_to_every_step():
-    losses = {
-        name: run(linear_model(), **options)["train_loss"]
-        for name, options in {
-            "plain": {},
-            "smoothed": dict(label_smoothing=0.3),
-            "clipped": dict(max_grad_norm=1e-9),
-        }.items()
-    }
-    assert losses["smoothed"][0] != losses["plain"][0]
-    assert losses["clipped"][-1] > losses["plain"][-1]
 
 
 def test_a_loss_that_is_not_finite_ends_the_training():

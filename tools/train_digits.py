@@ -16,9 +16,9 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from vit_course import VisionTransformer, training
+from vit_course import VisionTransformer, augmentation, training
 from vit_course.data import LabelledImages, load_dataset
-from vit_course.machine import processor
+from vit_course.train.run_folder import processor
 
 LOG = Path(__file__).resolve().parents[1] / "resources" / "runs" / "digits.jsonl"
 SEEDS = range(5)
@@ -36,7 +36,7 @@ CANDIDATES = [  # the recipe itself comes last
 
 
 def shifted(dataset: LabelledImages, down: int, right: int) -> LabelledImages:
-    """Shift every image by up to one pixel, as ``training.random_shift`` does."""
+    """Shift every image by up to one pixel, as ``augmentation.random_shift`` does."""
     top, left, (h, w) = 1 - down, 1 - right, dataset.images.shape[2:]
     images = F.pad(dataset.images, [1, 1, 1, 1], mode="replicate")[:, :, top : top + h, left : left + w]
     about = dict(class_names=dataset.class_names, mean=dataset.mean, std=dataset.std)
@@ -48,7 +48,7 @@ def run(changes: dict, seed: int) -> dict:
     train_set, test_set = (part.normalized() for part in load_dataset("digits"))
     train_set, valid_set = train_set.split(0.15)
     options = FIT | changes
-    augment = getattr(training, options.pop("augment")) if "augment" in options else None
+    augment = getattr(augmentation, options.pop("augment")) if "augment" in options else None
     torch.manual_seed(seed)
     model = VisionTransformer(**MODEL)
     start = time.perf_counter()

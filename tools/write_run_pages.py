@@ -191,7 +191,7 @@ CARD = """# fashion_mnist_patch4.safetensors
 A Vision Transformer that names pieces of clothing, small enough to look into: patches of 4 × 4 pixels, a grid of 7 × 7.
 
 ```python
-from vit_course.runs import load_trained
+from vit_course.weights import load_trained
 
 model, about = load_trained("fashion_mnist")  # about: dataset, class_names, mean and std of the training images
 ```

@@ -36,6 +36,13 @@ def real_number(name: str, value: object, *, minimum: float = 0.0) -> float:
     return float(value)
 
 
+def positive_number(name: str, value: object) -> float:
+    """Return ``value`` as a finite float above 0."""
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < value < math.inf:
+        raise ValueError(f"{name} must be a finite number above 0; got {value!r}")
+    return float(value)
+
+
 def probability(name: str, value: object) -> float:
     """Return ``value`` as a float in [0, 1)."""
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= value < 1:

@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_course import arguments
+from vit_course.initialization import xavier_linear
 
 
 def attention_weights(
@@ -13,13 +14,11 @@ def attention_weights(
 ) -> Float[Tensor, "b heads i j"]:
     """Eq. 6: A = softmax(q k^T / sqrt(e)), the softmax over the key tokens ``j``: every row sums to 1.
 
-    Args:
-        query, key: ``(b, heads, i, e)`` and ``(b, heads, j, e)``; the weights are ``(b, heads, i, j)``.
-
     Raises:
         ValueError: not four axes, or a key that does not fit the query.
     """
-    b, heads, _, e = arguments.float_tensor("query", query, "b heads i e").shape
+    arguments.float_tensor("query", query, "b heads i e")
+    b, heads, _, e = query.shape
     arguments.shaped("key", key, "b heads j e", (b, heads, None, e))
     scores = einsum(query, key, "b heads i e, b heads j e -> b heads i j")
     return (scores * e**-0.5).softmax(dim=-1)
@@ -30,11 +29,7 @@ def scaled_dot_product_attention(
 ) -> Float[Tensor, "b heads i v"]:
     """Eq. 7: A v, for every query token the mean of the values, weighted by attention. Written out.
 
-    Args:
-        query, key, value: ``(b, heads, s, e)`` each; key and value may have other tokens than the query.
-
-    Returns:
-        ``(b, heads, s, e)``, equal to ``torch.nn.functional.scaled_dot_product_attention``.
+    Equal to ``torch.nn.functional.scaled_dot_product_attention``; key and value may have other tokens than the query.
 
     Raises:
         ValueError: tensors whose axes do not fit together.
@@ -42,14 +37,6 @@ def scaled_dot_product_attention(
     weights = attention_weights(query, key)
     arguments.shaped("value", value, "b heads j v", (*key.shape[:3], None))
     return einsum(weights, value, "b heads i j, b heads j v -> b heads i v")
-
-
-def xavier_linear(in_features: int, out_features: int) -> nn.Linear:
-    """Return a linear layer with Xavier-uniform weight and zero bias, as the encoder's layers start."""
-    linear = nn.Linear(in_features, out_features)
-    nn.init.xavier_uniform_(linear.weight)
-    nn.init.zeros_(linear.bias)
-    return linear
 
 
 class MultiHeadSelfAttention(nn.Module):
@@ -68,23 +55,24 @@ class MultiHeadSelfAttention(nn.Module):
 
     def __init__(self, *, hidden_dim: int, num_heads: int, attention_dropout: float = 0.0) -> None:
         super().__init__()
-        self.hidden_dim = arguments.whole_number("hidden_dim", hidden_dim)
-        self.num_heads = arguments.whole_number("num_heads", num_heads)
+        arguments.whole_number("hidden_dim", hidden_dim)
+        arguments.whole_number("num_heads", num_heads)
         if hidden_dim % num_heads:
             raise ValueError(f"hidden_dim must be divisible by num_heads={num_heads}; got {hidden_dim}")
-        self.attention_dropout = arguments.probability("attention_dropout", attention_dropout)
+        arguments.probability("attention_dropout", attention_dropout)
+        self.hidden_dim, self.num_heads, self.attention_dropout = hidden_dim, num_heads, attention_dropout
         self.qkv = xavier_linear(hidden_dim, 3 * hidden_dim)
         self.out_proj = xavier_linear(hidden_dim, hidden_dim)
 
     def forward(self, x: Float[Tensor, "b s d"]) -> Float[Tensor, "b s d"]:
-        """Let every token look at all tokens: ``(b, s, d) -> (b, s, d)``, on torch's fused attention."""
+        """Let every token attend to all tokens, with PyTorch's fused attention."""
         query, key, value = self._split_heads(x)
         dropout = self.attention_dropout if self.training else 0.0
         out = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
         return self.out_proj(rearrange(out, "b heads s e -> b s (heads e)"))
 
     def attention_weights(self, x: Float[Tensor, "b s d"]) -> Float[Tensor, "b heads s s"]:
-        """Return how much each token looks at each: ``(b, heads, s, s)``, rows sum to 1, before any dropout."""
+        """Return how much each token attends to each, before any dropout: every row sums to 1."""
         query, key, _ = self._split_heads(x)
         return attention_weights(query, key)
 

@@ -1,4 +1,4 @@
-"""Augmentation in tensors, image by image, for the training command; lesson 06 shifts a whole batch instead."""
+"""Augmentation: shifted and mirrored copies of training images, for lesson 06 and for the training command."""
 
 import torch
 import torch.nn.functional as F
@@ -9,26 +9,30 @@ from torch import Tensor
 from vit_course import arguments
 
 
+def random_shift(images: Float[Tensor, "b c h w"], generator: torch.Generator) -> Float[Tensor, "b c h w"]:
+    """Shift the whole batch by up to one pixel, down or up and right or left; the edge is repeated where needed."""
+    arguments.float_tensor("images", images, "b c h w")
+    h, w = images.shape[2:]
+    top, left = torch.randint(3, (2,), generator=generator).tolist()
+    return F.pad(images, [1, 1, 1, 1], mode="replicate")[:, :, top : top + h, left : left + w]
+
+
+def random_crop(images: Float[Tensor, "b c h w"], padding: int, generator: torch.Generator) -> Float[Tensor, "b c h w"]:
+    """Shift every image on its own, by up to ``padding`` pixels each way; the edge is repeated where needed.
+
+    The generator belongs to the CPU, whatever device the images are on.
+    """
+    arguments.float_tensor("images", images, "b c h w")
+    arguments.whole_number("padding", padding, minimum=0)
+    h, w = images.shape[2:]
+    tops, lefts = torch.randint(2 * padding + 1, (2, len(images)), generator=generator).tolist()
+    padded = F.pad(images, [padding] * 4, mode="replicate")
+    shifts = zip(padded, tops, lefts, strict=True)
+    return torch.stack([image[:, top : top + h, left : left + w] for image, top, left in shifts])
+
+
 def random_flip(images: Float[Tensor, "b c h w"], generator: torch.Generator) -> Float[Tensor, "b c h w"]:
     """Mirror every image left to right with probability one half."""
     arguments.float_tensor("images", images, "b c h w")
     flips = torch.rand(len(images), generator=generator) < 0.5
     return torch.where(rearrange(flips, "b -> b 1 1 1").to(images.device), images.flip(-1), images)
-
-
-def random_crop(images: Float[Tensor, "b c h w"], padding: int, generator: torch.Generator) -> Float[Tensor, "b c h w"]:
-    """Shift every image on its own, by up to ``padding`` pixels each way; what comes in repeats the edge.
-
-    Args:
-        images: ``(b, c, h, w)``.
-        padding: pixels put around the image before a window of its size is cut out at random.
-        generator: draws the windows, on the CPU whatever the images' device.
-    """
-    b, c, h, w = arguments.float_tensor("images", images, "b c h w").shape
-    padding = arguments.whole_number("padding", padding, minimum=0)
-    top, left = torch.randint(2 * padding + 1, (2, b, 1), generator=generator).to(images.device)
-    rows = rearrange(top + torch.arange(h, device=images.device), "b h -> b 1 h 1")
-    columns = rearrange(left + torch.arange(w, device=images.device), "b w -> b 1 1 w")
-    batch = torch.arange(b, device=images.device).view(b, 1, 1, 1)
-    channel = torch.arange(c, device=images.device).view(1, c, 1, 1)
-    return F.pad(images, [padding] * 4, mode="replicate")[batch, channel, rows, columns]

@@ -1,4 +1,4 @@
-"""Lessons 01-06: the six test images, and labelled images to train on."""
+"""Lessons 01-07: the six test images, and labelled images to train on."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,33 +11,30 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from vit_course import arguments, datasets
+from vit_course.resource_files import resource
+
+AGAIN = "in a clone, git restore resources brings it back"
 
 
 def load_test_images(path: str | Path | None = None) -> Float[Tensor, "6 3 96 96"]:
-    """Load the course's six test images, the letters T O K E N S.
+    """Load the course's six test images, the letters T O K E N S, in [0, 1].
 
     Args:
-        path: the file; by default ``resources/test_images.npy`` of the clone, found from any directory in it.
-
-    Returns:
-        ``(6, 3, 96, 96)`` float32, values in [0, 1].
+        path: the file; by default ``test_images.npy``, which comes with the course.
 
     Raises:
         ValueError: the file is missing, truncated, pickled, or not six 96 x 96 RGB images in [0, 1].
     """
-    roots = [Path(__file__).resolve().parents[1], Path.cwd(), *Path.cwd().parents]
-    candidates = [Path(path)] if path else [root / "resources" / "test_images.npy" for root in roots]
-    path = next((candidate for candidate in candidates if candidate.is_file()), candidates[0])
-    again = "in a clone, draw it anew: python -m tools.draw_test_images"
+    path = Path(path) if path else resource("test_images.npy")
     try:
         with path.open("rb") as file:
             images = np.lib.format.read_array(file, allow_pickle=False)
     except Exception as error:  # a damaged file raises whatever its damage leads to
-        raise ValueError(f"{path} must be a readable .npy file without pickles: {error}; {again}") from error
+        raise ValueError(f"{path} must be a readable .npy file without pickles: {error}; {AGAIN}") from error
     if images.shape != (6, 96, 96, 3) or images.dtype.kind != "f":
-        raise ValueError(f"{path} must hold floats of shape (6, 96, 96, 3); got {images.dtype} {images.shape}; {again}")
+        raise ValueError(f"{path} must hold floats of shape (6, 96, 96, 3); got {images.dtype} {images.shape}; {AGAIN}")
     if not (images.min() >= 0 and images.max() <= 1):
-        raise ValueError(f"{path} must hold values in [0, 1]; got {images.min()} to {images.max()}; {again}")
+        raise ValueError(f"{path} must hold values in [0, 1]; got {images.min()} to {images.max()}; {AGAIN}")
     return rearrange(torch.from_numpy(images.astype(np.float32)), "b h w c -> b c h w").contiguous()
 
 
@@ -71,7 +68,8 @@ class LabelledImages(TensorDataset):
 
     def split(self, fraction: float, *, seed: int = 0) -> tuple["LabelledImages", "LabelledImages"]:
         """Draw ``fraction`` of the images, in (0, 1), at random: return the others, and those drawn."""
-        size = round(len(self) * arguments.probability("fraction", fraction))
+        arguments.probability("fraction", fraction)
+        size = round(len(self) * fraction)
         if not 0 < size < len(self):
             raise ValueError(f"fraction must leave at least one on both sides; got {fraction}: {size} of {len(self)}")
         order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
@@ -80,7 +78,7 @@ class LabelledImages(TensorDataset):
 
 
 def load_dataset(name: str, root: str | Path | None = None) -> tuple[LabelledImages, LabelledImages]:
-    """Load a labelled data set by name: training images, test images.
+    """Load a labelled data set by name: training images and test images, in [0, 1].
 
     Args:
         name: ``"digits"``: 1,437 + 360 handwritten digits of 1 x 8 x 8 pixels, in scikit-learn's wheel;
@@ -89,17 +87,35 @@ def load_dataset(name: str, root: str | Path | None = None) -> tuple[LabelledIma
             cache; in each, the published files or a folder ``name`` with them. What is nowhere is downloaded
             to ``root``, else ``$VIT_COURSE_DATA``, else the cache.
 
-    Returns:
-        ``(train_set, test_set)``, float32 images ``(c, h, w)`` in [0, 1] and int64 labels.
-
     Raises:
         ValueError: an unknown name, or a file whose contents do not have the published checksum.
         FileNotFoundError: not found, not downloaded; the message lists the ways to get the data.
     """
-    train, test, class_names = datasets.READERS[arguments.one_of("name", name, datasets.READERS)](root)
+    arguments.one_of("name", name, datasets.READERS)
+    train, test, class_names = datasets.READERS[name](root)
     std, mean = torch.std_mean(torch.from_numpy(train[0]), dim=(0, 2, 3))
     train_set, test_set = (
         LabelledImages(*map(torch.from_numpy, part), class_names=class_names, mean=mean, std=std)
         for part in (train, test)
     )
     return train_set, test_set
+
+
+def load_sample(path: str | Path | None = None) -> LabelledImages:
+    """Load the first 1,000 test images of Fashion-MNIST; ``.normalized()`` of them is what the trained model reads.
+
+    Args:
+        path: the file; by default ``fashion_mnist_sample.npz``, which comes with the course.
+
+    Raises:
+        ValueError: the file is missing or damaged.
+    """
+    path = Path(path) if path else resource("fashion_mnist_sample.npz")
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            images, labels = arrays["images"].reshape(1000, 1, 28, 28), arrays["labels"].reshape(1000)
+    except Exception as error:  # a damaged file raises whatever its damage leads to
+        raise ValueError(f"{path} must hold the 1,000 images that come with the course: {error}; {AGAIN}") from error
+    mean, std = (torch.tensor([value]) for value in datasets.FASHION_MEAN_AND_STD)
+    images, labels = torch.from_numpy(images).float() / 255, torch.from_numpy(labels).long()
+    return LabelledImages(images, labels, class_names=datasets.FASHION_CLASSES, mean=mean, std=std)

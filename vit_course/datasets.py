@@ -2,21 +2,15 @@
 
 ``data.load_dataset`` is what others call; the course does not need to read this file. What counts is what a file
 holds: an IDX file is the same packed by anyone's gzip, or not packed at all. Every file is looked for on its own, so
-it does not matter which place gives which. Nothing is unpickled, and no archive is unpacked on the disk.
+it does not matter which place gives which. Nothing is unpickled.
 """
 
-import contextlib
 import gzip
 import hashlib
-import io
-import itertools
 import os
-import tarfile
 import zlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 
@@ -28,14 +22,14 @@ class Published:
     """What is published about a data set.
 
     Args:
-        files: its files, unpacked: name, bytes, sha256.
-        downloads: the files as they are offered, each one of ``files`` as ``.gz``, or one ``.tar.gz`` of all; sha256.
-        urls: what stands before these names, tried in turn.
+        files: its files, unpacked: name and SHA-256.
+        downloads: the files as they are offered, each one of ``files`` as ``.gz``, or one ``.tar.gz`` of all; SHA-256.
+        urls: what is written before these names, tried in turn.
         folder: the folder inside the archive.
         debian: Debian's package, and the folder where it puts the files.
     """
 
-    files: dict[str, tuple[int, str]]
+    files: dict[str, str]
     downloads: dict[str, str]
     urls: tuple[str, ...]
     folder: str = ""
@@ -50,13 +44,10 @@ class Published:
 PUBLISHED = {
     "fashion_mnist": Published(
         files={
-            "train-images-idx3-ubyte": (
-                47_040_016,
-                "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-            ),
-            "train-labels-idx1-ubyte": (60_008, "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9"),
-            "t10k-images-idx3-ubyte": (7_840_016, "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b"),
-            "t10k-labels-idx1-ubyte": (10_008, "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"),
+            "train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+            "train-labels-idx1-ubyte": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+            "t10k-images-idx3-ubyte": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+            "t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
         },
         downloads={
             "train-images-idx3-ubyte.gz": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
@@ -72,18 +63,24 @@ PUBLISHED = {
     ),
     "cifar10": Published(
         files={
-            "data_batch_1.bin": (30_730_000, "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"),
-            "data_batch_2.bin": (30_730_000, "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"),
-            "data_batch_3.bin": (30_730_000, "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"),
-            "data_batch_4.bin": (30_730_000, "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"),
-            "data_batch_5.bin": (30_730_000, "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"),
-            "test_batch.bin": (30_730_000, "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"),
+            "data_batch_1.bin": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+            "data_batch_2.bin": "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+            "data_batch_3.bin": "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+            "data_batch_4.bin": "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+            "data_batch_5.bin": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+            "test_batch.bin": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
         },
         downloads={"cifar-10-binary.tar.gz": "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"},
         urls=("https://www.cs.toronto.edu/~kriz/", "https://cave.cs.toronto.edu/kriz/"),
         folder="cifar-10-batches-bin",
     ),
 }
+
+
+FASHION_CLASSES = [
+    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
+]  # fmt: skip
+FASHION_MEAN_AND_STD = (0.28604060411453247, 0.3530242443084717)  # of the training images
 
 
 def digits(root: str | Path | None) -> tuple[Part, Part, list[str]]:
@@ -106,8 +103,7 @@ def fashion_mnist(root: str | Path | None) -> tuple[Part, Part, list[str]]:
         labels = np.frombuffer(files[f"{prefix}-labels-idx1-ubyte"], np.uint8, offset=8)
         return pixels / np.float32(255), labels.astype(np.int64)
 
-    names = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
-    return part("train"), part("t10k"), names
+    return part("train"), part("t10k"), FASHION_CLASSES
 
 
 def cifar10(root: str | Path | None) -> tuple[Part, Part, list[str]]:
@@ -140,140 +136,89 @@ def published_files(name: str, root: str | Path | None) -> dict[str, bytes]:
     """
     if root is not None and (not isinstance(root, str | Path) or not str(root) or Path(root).expanduser().is_file()):
         raise ValueError(f"root must be a folder, or None for the usual places alone; got {root!r}")
-    published, files = PUBLISHED[name], {}
+    published = PUBLISHED[name]
     places = _places(published, root)
-    for place in filter(None, places.values()):
-        for folder in (place, place / name):
-            _collect(published, folder, files)
-    if missing := [file for file in published.files if file not in files]:
+    folders = [folder for place in places.values() if place for folder in (place, place / name)]
+    paths = _found(published, folders)
+    missing = [file for file in published.files if file not in paths]
+    if missing:
         target = (places["root"] or places["$VIT_COURSE_DATA"] or places["the cache"]) / name
-        wanted = dict.fromkeys(published.archive or f"{file}.gz" for file in missing)
+        wanted = list(dict.fromkeys(published.archive or f"{file}.gz" for file in missing))
+        archive = next((path for path in (folder / wanted[0] for folder in folders) if path.is_file()), None)
+        if archive is not None:
+            _check(archive, archive.read_bytes(), published.downloads[archive.name])
         try:
-            _download(published, wanted, target)
+            _fetch(published, wanted, archive, target)
         except (OSError, ValueError) as error:  # no network, no such page, no room; ValueError: a wrong checksum
             raise FileNotFoundError(_ways_to_get(name, published, wanted, places, target, error)) from error
-        _collect(published, target, files)
-    return files
-
-
-# Looking
-
-
-def _cache() -> Path:
-    """Return the user's cache, the one folder that nobody but this file fills."""
-    import pooch
-
-    return Path(pooch.os_cache("vit_course"))
+        paths = _found(published, [target]) | paths
+    return {file: _read(paths[file], sha256) for file, sha256 in published.files.items()}
 
 
 def _places(published: Published, root: str | Path | None) -> dict[str, Path | None]:
     """Return where to look, in order; None where nothing is given."""
+    import pooch
+
     given = {"root": root, "$VIT_COURSE_DATA": os.environ.get("VIT_COURSE_DATA")}
     places = {place: Path(path).expanduser().absolute() if path else None for place, path in given.items()}
     if published.debian:
         package, folder = published.debian
         places[f"Debian's {package}"] = Path(folder)
-    return places | {"the cache": _cache()}
+    return places | {"the cache": Path(pooch.os_cache("vit_course"))}
 
 
-def _collect(published: Published, folder: Path, files: dict[str, bytes]) -> None:
-    """Add what ``files`` lacks and the folder has; refuse what is not as published."""
-    for name in published.files:
-        for inner in (folder, folder / published.folder):
-            for path in (inner / name, inner / f"{name}.gz"):
-                if name not in files and path.is_file():
-                    files[name] = _read(path, name, published)
-    if published.archive and len(files) < len(published.files) and (folder / published.archive).is_file():
-        files |= _read_archive(folder / published.archive, published)
+def _found(published: Published, folders: list[Path]) -> dict[str, Path]:
+    """Return the paths of the files that are in one of these folders, packed or not; the first folder counts."""
+    paths = {}
+    for folder in reversed(folders):
+        for inner in dict.fromkeys([folder / published.folder, folder]):
+            for name in published.files:
+                for path in (inner / f"{name}.gz", inner / name):
+                    if path.is_file():
+                        paths[name] = path
+    return paths
 
 
-# Reading
-
-
-def _read(path: Path, name: str, published: Published) -> bytes:
-    """Return the contents of one file, checked."""
-    size, sha256 = published.files[name]
-    contents = _unpacked(path, size, published.downloads.get(path.name, sha256))
-    return _checked(path, contents, sha256, f"what it holds is not {name}")
-
-
-def _read_archive(path: Path, published: Published) -> dict[str, bytes]:
-    """Return the contents of all files in an archive, checked; nothing is written, whatever the archive holds."""
-    sha256 = published.downloads[path.name]
-    most = sum(size for size, _ in published.files.values()) + 2**20  # the rest: headers, a readme, the class names
-    unpacked = io.BytesIO(_unpacked(path, most, sha256))
-    files = {}
+def _read(path: Path, sha256: str) -> bytes:
+    contents = path.read_bytes()
     try:
-        with tarfile.open(fileobj=unpacked, mode="r:") as archive:
-            members = {member.name: member for member in archive if member.isreg()}
-            for name, (size, _) in published.files.items():
-                member = members.get(f"{published.folder}/{name}")
-                if member is None or member.size != size:
-                    raise ValueError(f"no {published.folder}/{name} of {size:,} bytes")
-                files[name] = archive.extractfile(member).read()
-    except Exception as error:  # a damaged archive raises whatever its damage leads to
-        _refuse(path, f"it cannot be unpacked: {error}", sha256, _sha256_of(path))
-    return {
-        name: _checked(path, contents, published.files[name][1], f"its {name} is another")
-        for name, contents in files.items()
-    }
-
-
-def _unpacked(path: Path, most: int, sha256: str) -> bytes:
-    """Return what a file holds, unpacked if it is a ``.gz``; however much that is, one byte above ``most`` is read."""
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            contents = file.read(most + 1)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        _refuse(path, f"it cannot be unpacked: {error}", sha256, _sha256_of(path))
-    if len(contents) > most:
-        _refuse(path, f"it holds more than {most:,} bytes", sha256, _sha256_of(path))
+        contents = gzip.decompress(contents) if path.suffix == ".gz" else contents
+    except (OSError, EOFError, zlib.error) as error:
+        _refuse(path, f"it cannot be unpacked ({error})", sha256, contents)
+    _check(path, contents, sha256)
     return contents
 
 
-def _checked(path: Path, contents: bytes, sha256: str, problem: str) -> bytes:
-    found = hashlib.sha256(contents).hexdigest()
-    if found != sha256:
-        _refuse(path, f"{problem} ({len(contents):,} bytes)", sha256, found)
-    return contents
+def _check(path: Path, contents: bytes, sha256: str) -> None:
+    if hashlib.sha256(contents).hexdigest() != sha256:
+        _refuse(path, f"its contents differ ({len(contents):,} bytes)", sha256, contents)
 
 
-def _sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _refuse(path: Path, problem: str, expected: str, contents: bytes) -> None:
+    raise ValueError(
+        f"{path} must be as published, but {problem}: expected sha256 {expected}, "
+        f"got {hashlib.sha256(contents).hexdigest()}; replace it by the published file, or delete it and load the data "
+        "set again, which looks in the other places and then downloads it"
+    )
 
 
-def _refuse(path: Path, problem: str, expected: str, got: str) -> NoReturn:
-    """Raise ``ValueError``; in our own cache, first put the file aside, so that the next call downloads it anew."""
-    advice = "replace it by the published file, or move it away, and the other places are looked at"
-    if path.is_relative_to(_cache()):
-        names = (f"{path.name}.refused{number}" for number in itertools.chain([""], itertools.count(2)))
-        aside = next(path.with_name(name) for name in names if not path.with_name(name).exists())
-        with contextlib.suppress(OSError):  # a cache that cannot be written to
-            path.rename(aside)
-            advice = f"it is kept as {aside.name}; load the data set again to download it anew"
-    raise ValueError(f"{path} must be as published, but {problem}: expected sha256 {expected}, got {got}; {advice}")
-
-
-# Downloading
-
-
-def _download(published: Published, wanted: Iterable[str], target: Path) -> None:
-    """Download files, unless another process has just done so: one at a time, the others wait.
-
-    pooch writes under another name and renames what has the right checksum; a download cut short leaves nothing.
-    """
+def _fetch(published: Published, wanted: list[str], archive: Path | None, target: Path) -> None:
+    """Download files, and unpack the archive, unless another process has just done so: the others wait for one."""
     import filelock
+    import pooch
 
     target.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(target / ".lock"):
-        for name in wanted:
-            if not (target / name).exists():
-                _download_one(name, published, target)
+        if len(_found(published, [target])) == len(published.files):
+            return
+        for name in wanted if archive is None else []:
+            _download(published, name, target)
+        if published.archive:
+            pooch.Untar(extract_dir=str(target))(str(archive or target / published.archive), "download", None)
 
 
-def _download_one(name: str, published: Published, target: Path) -> None:
-    """Download one file from the first address that has it."""
+def _download(published: Published, name: str, target: Path) -> None:
+    """Download one file from the first address that has it; one that is cut short or wrong is not kept."""
     import pooch
 
     downloader = pooch.HTTPDownloader(progressbar=True, chunk_size=2**16)
@@ -284,7 +229,7 @@ def _download_one(name: str, published: Published, target: Path) -> None:
         except (OSError, ValueError) as error:
             failures.append(f"{url}{name}: {error}")
         else:
-            (target / name).chmod(0o644)  # for a folder that a class shares; a temporary file is its owner's alone
+            (target / name).chmod(0o644)  # a class may share the folder; a temporary file is its owner's alone
             return
     raise OSError("\n  ".join(failures))
 
@@ -292,7 +237,7 @@ def _download_one(name: str, published: Published, target: Path) -> None:
 def _ways_to_get(
     name: str,
     published: Published,
-    wanted: Iterable[str],
+    wanted: list[str],
     places: dict[str, Path | None],
     target: Path,
     error: Exception,

@@ -14,11 +14,10 @@ def patchify(images: Float[Tensor, "b c h w"], patch_size: int) -> Float[Tensor,
     """Cut images into square patches and flatten each one: x_p of Section 3.1.
 
     Args:
-        images: floating-point batch ``(b, c, h, w)``.
         patch_size: side ``p`` of a patch in pixels; divides ``h`` and ``w``.
 
     Returns:
-        ``(b, n, c·p·p)``: patches row by row from the top left, the values in each ordered ``(c p1 p2)``.
+        Patches row by row from the top left, the values in each ordered ``(c p1 p2)``.
 
     Raises:
         ValueError: not a float tensor with four axes, or a size that ``patch_size`` does not divide.
@@ -33,7 +32,7 @@ def unpatchify(
     """Put patches back together: the exact inverse of :func:`patchify`.
 
     Args:
-        patches: ``(b, n, c·p·p)``, flattened as ``(c p1 p2)``.
+        patches: each flattened as ``(c p1 p2)``.
         patch_size: side ``p`` of a patch in pixels.
         image_size: side of the square image in pixels, or ``(height, width)``.
         channels: channels ``c`` of the image.
@@ -42,8 +41,8 @@ def unpatchify(
         ValueError: a number of patches, or of values in a patch, that does not fit the sizes.
     """
     gh, gw = arguments.patch_grid(image_size, patch_size)
-    values = arguments.whole_number("channels", channels) * patch_size**2
-    arguments.shaped("patches", patches, "b n patch_dim", (None, gh * gw, values))
+    arguments.whole_number("channels", channels)
+    arguments.shaped("patches", patches, "b n patch_dim", (None, gh * gw, channels * patch_size**2))
     return rearrange(patches, "b (gh gw) (c p1 p2) -> b c (gh p1) (gw p2)", gh=gh, gw=gw, p1=patch_size, p2=patch_size)
 
 
@@ -66,14 +65,15 @@ class PatchEmbedding(nn.Module):
         super().__init__()
         self.image_size = arguments.size_pair("image_size", image_size)
         self.grid_size = arguments.patch_grid(image_size, patch_size)
-        self.patch_size = patch_size
-        self.in_channels = arguments.whole_number("in_channels", in_channels)
-        self.projection = nn.Linear(in_channels * patch_size**2, arguments.whole_number("hidden_dim", hidden_dim))
+        arguments.whole_number("in_channels", in_channels)
+        arguments.whole_number("hidden_dim", hidden_dim)
+        self.patch_size, self.in_channels = patch_size, in_channels
+        self.projection = nn.Linear(in_channels * patch_size**2, hidden_dim)
         nn.init.trunc_normal_(self.projection.weight, std=self.projection.in_features**-0.5)
         nn.init.zeros_(self.projection.bias)
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n d"]:
-        """Embed every patch: ``(b, c, h, w) -> (b, n, d)``; ``ValueError`` for images of another shape."""
+        """Embed every patch; ``ValueError`` for images of another shape."""
         arguments.shaped("images", images, "b c h w", (None, self.in_channels, *self.image_size))
         return self.projection(patchify(images, self.patch_size))
 
@@ -84,25 +84,23 @@ class ImageEmbedding(nn.Module):
     Args:
         image_size, patch_size, hidden_dim, in_channels: as :class:`PatchEmbedding`.
         dropout: probability in [0, 1), of values after the positions are added.
-
-    Raises:
-        ValueError: as :class:`PatchEmbedding`, or a dropout outside [0, 1).
     """
 
     def __init__(
         self, *, image_size: Size, patch_size: int, hidden_dim: int, in_channels: int = 3, dropout: float = 0.0
     ) -> None:
         super().__init__()
+        arguments.probability("dropout", dropout)
         self.patch_embedding = PatchEmbedding(
             image_size=image_size, patch_size=patch_size, hidden_dim=hidden_dim, in_channels=in_channels
         )
         gh, gw = self.patch_embedding.grid_size
         self.class_token = nn.Parameter(torch.zeros(1, 1, hidden_dim))
         self.pos_embedding = nn.Parameter(torch.empty(1, gh * gw + 1, hidden_dim).normal_(std=0.02))
-        self.dropout = nn.Dropout(arguments.probability("dropout", dropout))
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b s d"]:
-        """Turn images into tokens, the class token first: ``(b, c, h, w) -> (b, n + 1, d)``."""
+        """Turn images into ``s = n + 1`` tokens, the class token first."""
         patch_tokens = self.patch_embedding(images)
         class_token = self.class_token.expand(len(images), -1, -1)
         tokens = torch.cat([class_token, patch_tokens], dim=1)

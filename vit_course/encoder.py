@@ -5,7 +5,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_course import arguments
-from vit_course.attention import MultiHeadSelfAttention, xavier_linear
+from vit_course.attention import MultiHeadSelfAttention
+from vit_course.initialization import xavier_linear
 
 
 class MLPBlock(nn.Module):
@@ -24,28 +25,28 @@ class MLPBlock(nn.Module):
 
     def __init__(self, *, hidden_dim: int, mlp_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.hidden_dim = arguments.whole_number("hidden_dim", hidden_dim)
-        self.linear_1 = xavier_linear(hidden_dim, arguments.whole_number("mlp_dim", mlp_dim))
+        arguments.whole_number("hidden_dim", hidden_dim)
+        arguments.whole_number("mlp_dim", mlp_dim)
+        arguments.probability("dropout", dropout)
+        self.hidden_dim = hidden_dim
+        self.linear_1 = xavier_linear(hidden_dim, mlp_dim)
         self.linear_2 = xavier_linear(mlp_dim, hidden_dim)
-        self.dropout = nn.Dropout(arguments.probability("dropout", dropout))
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "b s d"]) -> Float[Tensor, "b s d"]:
-        """Transform each token on its own: ``(b, s, d) -> (b, s, d)``."""
+        """Transform each token on its own."""
         arguments.shaped("x", x, "b s d", (None, None, self.hidden_dim))
         x = self.dropout(F.gelu(self.linear_1(x)))
         return self.dropout(self.linear_2(x))
 
 
 class EncoderBlock(nn.Module):
-    """Eq. 2 and 3: attention, then MLP, each behind a LayerNorm and added to the residual stream.
+    """Eq. 2 and 3: attention, then MLP, each after a LayerNorm and added to the residual stream.
 
     Args:
         hidden_dim, num_heads, attention_dropout: as :class:`MultiHeadSelfAttention`.
         mlp_dim: width of the MLP's hidden layer.
         dropout: probability in [0, 1), on both branches and inside the MLP, never on the residual stream.
-
-    Raises:
-        ValueError: as :class:`MultiHeadSelfAttention` and :class:`MLPBlock`.
     """
 
     def __init__(
@@ -53,16 +54,17 @@ class EncoderBlock(nn.Module):
     ) -> None:
         super().__init__()
         arguments.whole_number("hidden_dim", hidden_dim)
+        arguments.probability("dropout", dropout)
         self.ln_1 = nn.LayerNorm(hidden_dim, eps=1e-6)
         self.self_attention = MultiHeadSelfAttention(
             hidden_dim=hidden_dim, num_heads=num_heads, attention_dropout=attention_dropout
         )
-        self.dropout = nn.Dropout(arguments.probability("dropout", dropout))
+        self.dropout = nn.Dropout(dropout)
         self.ln_2 = nn.LayerNorm(hidden_dim, eps=1e-6)
         self.mlp = MLPBlock(hidden_dim=hidden_dim, mlp_dim=mlp_dim, dropout=dropout)
 
     def forward(self, x: Float[Tensor, "b s d"]) -> Float[Tensor, "b s d"]:
-        """Refine the tokens once: ``(b, s, d) -> (b, s, d)``."""
+        """Refine the tokens once."""
         x = x + self.dropout(self.self_attention(self.ln_1(x)))
         return x + self.mlp(self.ln_2(x))
 
@@ -95,13 +97,13 @@ class Encoder(nn.Module):
         self.ln = nn.LayerNorm(hidden_dim, eps=1e-6)
 
     def forward(self, x: Float[Tensor, "b s d"]) -> Float[Tensor, "b s d"]:
-        """Run all blocks, then the final LayerNorm: ``(b, s, d) -> (b, s, d)``."""
+        """Run all blocks, then the final LayerNorm."""
         for layer in self.layers:
             x = layer(x)
         return self.ln(x)
 
     def attention_maps(self, x: Float[Tensor, "b s d"]) -> list[Float[Tensor, "b heads s s"]]:
-        """Return the attention weights of every block, first to last: each ``(b, heads, s, s)``."""
+        """Return the attention weights of every block, first to last."""
         maps = []
         for layer in self.layers:
             maps.append(layer.self_attention.attention_weights(layer.ln_1(x)))

@@ -1,4 +1,4 @@
-"""Lesson 07: what one measures inside a trained model, and real images to measure it on.
+"""Lesson 07: what one measures inside a trained model.
 
 Attention rollout is Abnar and Zuidema's (arXiv 2005.00928); filters, positions and distances are the three panels of
 Figure 7 in arXiv 2010.11929. Nothing here changes a model or needs its gradients.
@@ -6,9 +6,7 @@ Figure 7 in arXiv 2010.11929. Nothing here changes a model or needs its gradient
 
 import copy
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from einops import einsum, rearrange, reduce
@@ -16,39 +14,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from vit_course import VisionTransformer, arguments
-from vit_course.data import LabelledImages
-from vit_course.runs import load_trained
 
-SAMPLE = Path(__file__).resolve().parents[1] / "resources" / "fashion_mnist_sample.npz"
 PORTION = 128  # images at a time: faster on a processor than a thousand at once
-
-
-def load_sample() -> LabelledImages:
-    """Load the first 1,000 images of Fashion-MNIST's test set, which come with the course.
-
-    Returns:
-        Float32 images ``(1000, 1, 28, 28)`` in [0, 1] with labels; ``mean`` and ``std`` are those of the training
-        images, so that ``load_sample().normalized()`` is what the trained model reads.
-
-    Raises:
-        ValueError: the file is missing or damaged.
-    """
-    try:
-        with SAMPLE.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            images, labels = arrays["images"], arrays["labels"]
-        if images.shape != (1000, 28, 28) or images.dtype != np.uint8 or labels.shape != (1000,):
-            raise ValueError(f"it holds {images.dtype} images of shape {images.shape}")
-    except Exception as error:  # a damaged file raises whatever its damage leads to
-        again = "git restore resources/fashion_mnist_sample.npz brings it back"
-        raise ValueError(f"{SAMPLE} must hold the 1,000 images that come with the course: {error}; {again}") from error
-    _, about = load_trained("fashion_mnist")
-    return LabelledImages(
-        torch.from_numpy(images)[:, None].float() / 255,
-        torch.from_numpy(labels).long(),
-        class_names=about["class_names"],
-        mean=torch.tensor(about["mean"]),
-        std=torch.tensor(about["std"]),
-    )
 
 
 def attention_rollout(maps: Sequence[Float[Tensor, "b heads s s"]]) -> Float[Tensor, "b s s"]:

@@ -46,24 +46,26 @@ class VisionTransformer(nn.Module):
         self.encoder = Encoder(
             num_layers=num_layers, num_heads=num_heads, mlp_dim=mlp_dim, attention_dropout=attention_dropout, **width
         )
-        self.pool = arguments.one_of("pool", pool, ("token", "mean"))
-        self.head = nn.Linear(hidden_dim, arguments.whole_number("num_classes", num_classes))
+        arguments.one_of("pool", pool, ("token", "mean"))
+        arguments.whole_number("num_classes", num_classes)
+        self.pool = pool
+        self.head = nn.Linear(hidden_dim, num_classes)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b k"]:
-        """Classify images: ``(b, c, h, w) -> (b, k)`` logits; ``ValueError`` for images of another shape."""
+        """Classify images: return logits; ``ValueError`` for images of another shape."""
         tokens = self.forward_features(images)
         if self.pool == "token":
             return self.head(tokens[:, 0])
         return self.head(reduce(tokens[:, 1:], "b n d -> b d", "mean"))
 
     def forward_features(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b s d"]:
-        """Return the normalised tokens that the head reads from: ``(b, c, h, w) -> (b, n + 1, d)``."""
+        """Return the normalized tokens that the head reads from."""
         return self.encoder(self.embedding(images))
 
     def attention_maps(self, images: Float[Tensor, "b c h w"]) -> list[Float[Tensor, "b heads s s"]]:
-        """Return the attention weights of every layer: a list of ``(b, heads, n + 1, n + 1)``, rows sum to 1."""
+        """Return the attention weights of every layer; every row sums to 1."""
         return self.encoder.attention_maps(self.embedding(images))
 
 
@@ -86,9 +88,6 @@ def create_vit(variant: str, *, image_size: Size = 224, num_classes: int = 1000,
     Args:
         variant: a name in ``VARIANTS``: size, slash, patch size in pixels.
         image_size, num_classes, **options: as :class:`VisionTransformer`; options are all that are not the variant's.
-
-    Raises:
-        ValueError: an unknown variant, or as :class:`VisionTransformer`.
     """
     arguments.one_of("variant", variant, VARIANTS)
     return VisionTransformer(image_size=image_size, num_classes=num_classes, **VARIANTS[variant], **options)

@@ -29,7 +29,9 @@ def learning_rate_schedule(step: int, *, total_steps: int, warmup_steps: int, pe
     arguments.whole_number("total_steps", total_steps)
     arguments.whole_number("warmup_steps", warmup_steps, minimum=0)
     arguments.at_most("warmup_steps", warmup_steps, "total_steps", total_steps)
-    arguments.at_most("final", arguments.real_number("final", final), "peak", arguments.real_number("peak", peak))
+    arguments.real_number("final", final)
+    arguments.real_number("peak", peak)
+    arguments.at_most("final", final, "peak", peak)
     if step < warmup_steps:
         return peak * (step + 1) / warmup_steps
     top = max(warmup_steps - 1, 0)  # the step at which the rate is at its peak
@@ -41,15 +43,9 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
     """Return the optimizer's two groups: weights of linear layers and convolutions, decayed; all the rest, not."""
     arguments.real_number("weight_decay", weight_decay)
     decayed = [module.weight for module in model.modules() if isinstance(module, (nn.Linear, nn.Conv2d))]
-    rest = [parameter for parameter in model.parameters() if all(parameter is not weight for weight in decayed)]
+    in_layers = set(decayed)
+    rest = [parameter for parameter in model.parameters() if parameter not in in_layers]
     return [dict(params=decayed, weight_decay=weight_decay), dict(params=rest, weight_decay=0.0)]
-
-
-def random_shift(images: Float[Tensor, "b c h w"], generator: torch.Generator) -> Float[Tensor, "b c h w"]:
-    """Shift the whole batch by up to one pixel, down or up and right or left; what comes in repeats the edge."""
-    h, w = arguments.float_tensor("images", images, "b c h w").shape[2:]
-    top, left = torch.randint(3, (2,), generator=generator).tolist()
-    return F.pad(images, [1, 1, 1, 1], mode="replicate")[:, :, top : top + h, left : left + w]
 
 
 def train_step(
@@ -64,18 +60,18 @@ def train_step(
     """Train on one batch, in train mode: cross-entropy, fresh gradients, one step. Return the loss before it.
 
     Args:
-        model: maps images to logits ``(b, k)``; no softmax at its end.
-        optimizer: holds the model's parameters.
-        images, labels: ``(b, c, h, w)`` and ``(b,)``.
+        model, optimizer: maps images to logits ``(b, k)``, no softmax at its end; holds the model's parameters.
         label_smoothing: share of the target, in [0, 1), spread evenly over all classes.
-        max_grad_norm: longer gradients, all parameters taken together, are scaled down to this norm.
+        max_grad_norm: longer gradients, all parameters taken together, are scaled down to this norm, which is above 0;
+            None leaves them as they are.
 
     Raises:
-        ValueError: labels of another shape or type, or out of range; a smoothing outside [0, 1).
+        ValueError: labels of another shape or type, or out of range; a smoothing outside [0, 1); a norm of 0 or less.
     """
     model.train()
     arguments.probability("label_smoothing", label_smoothing)
-    arguments.real_number("max_grad_norm", max_grad_norm or 0.0)
+    if max_grad_norm is not None:
+        arguments.positive_number("max_grad_norm", max_grad_norm)
     loss = F.cross_entropy(*_logits_and_labels(model, images, labels), label_smoothing=label_smoothing)
     optimizer.zero_grad()
     loss.backward()
@@ -92,11 +88,8 @@ def evaluate(model: nn.Module, dataset: TensorDataset, *, batch_size: int = 256)
 
     Args:
         model: maps images to logits ``(b, k)``.
-        dataset: images ``(b, c, h, w)`` and labels ``(b,)``.
+        dataset: images ``(b, c, h, w)`` and labels ``(b,)``; ``ValueError`` if it is empty or does not fit the model.
         batch_size: images at a time.
-
-    Raises:
-        ValueError: an empty data set, or labels that do not fit.
     """
     arguments.image_datasets(dataset=dataset)
     arguments.whole_number("batch_size", batch_size)
@@ -138,7 +131,7 @@ def fit(
         epochs, warmup_epochs: passes over the training set, and how many of them warm up.
         batch_size: images a step.
         peak_lr, weight_decay: of AdamW; see :func:`learning_rate_schedule` and :func:`parameter_groups`.
-        augment: ``augment(images, generator) -> images``, such as :func:`random_shift`.
+        augment: ``augment(images, generator) -> images``, such as ``augmentation.random_shift``.
         seed: orders the images and draws the augmentation. First weights and dropout are torch's global seed's.
         progress: show a progress bar.
         **step_options: ``label_smoothing`` and ``max_grad_norm``, as :func:`train_step` takes them.
@@ -151,15 +144,18 @@ def fit(
         FloatingPointError: the loss is no longer finite.
     """
     arguments.image_datasets(train_set=train_set, valid_set=valid_set)
-    steps_per_epoch = math.ceil(len(train_set) / arguments.whole_number("batch_size", batch_size))
-    total_steps = arguments.whole_number("epochs", epochs) * steps_per_epoch
-    warmup_steps = arguments.whole_number("warmup_epochs", warmup_epochs, minimum=0) * steps_per_epoch
+    arguments.whole_number("batch_size", batch_size)
+    arguments.whole_number("epochs", epochs)
+    arguments.whole_number("warmup_epochs", warmup_epochs, minimum=0)
     arguments.at_most("warmup_epochs", warmup_epochs, "epochs", epochs)
     arguments.real_number("peak_lr", peak_lr)
+    steps_per_epoch = math.ceil(len(train_set) / batch_size)
+    total_steps, warmup_steps = epochs * steps_per_epoch, warmup_epochs * steps_per_epoch
     optimizer = torch.optim.AdamW(parameter_groups(model, weight_decay), lr=peak_lr)
     generator = torch.Generator().manual_seed(seed)
     history = dict(learning_rate=[], train_loss=[], valid_loss=[], valid_accuracy=[])
-    for _ in (bar := tqdm(range(epochs), unit="epoch", disable=not progress, ascii=True)):
+    bar = tqdm(range(epochs), unit="epoch", disable=not progress, ascii=True)
+    for _ in bar:
         train_loss = 0.0
         for batch in torch.randperm(len(train_set), generator=generator).split(batch_size):
             step = len(history["learning_rate"])

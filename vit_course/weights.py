@@ -1,4 +1,4 @@
-"""Checkpoints of other libraries: load them into a :class:`VisionTransformer`, and write ours for them.
+"""Checkpoints: load a trained model of this course, and convert to and from the layouts of other libraries.
 
     python -m vit_course.weights INPUT OUTPUT --to timm
 
@@ -8,6 +8,7 @@ embeddings belong to one image size.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import pickle
@@ -19,12 +20,14 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save, save_file
 from torch import Tensor
 
 from vit_course import arguments
 from vit_course.model import VisionTransformer
+from vit_course.resource_files import resource
 
+SHIPPED = {"fashion_mnist": "fashion_mnist_patch4.safetensors"}
 PROJECTION = "embedding.patch_embedding.projection.weight"
 POSITIONS = "embedding.pos_embedding"
 HEAD = ("head.weight", "head.bias")
@@ -132,6 +135,62 @@ INSIDE_A_BLOCK = {
     r"\.(ls1|ls2)\.": "LayerScale, a factor for every channel of a branch",
     r"\.attn\.(q_norm|k_norm|norm)\.": "a LayerNorm inside the attention",
 }
+
+
+# A trained model of this course
+
+
+def load_trained(path: str | Path) -> tuple[VisionTransformer, dict]:
+    """Load a trained model and what belongs to it.
+
+    Args:
+        path: a file ``weights.safetensors`` of a run, or the name of the model that comes with the course:
+            ``"fashion_mnist"``, patch size 4.
+
+    Returns:
+        The model, in eval mode, and ``about``: ``class_names``, ``mean`` and ``std`` of the training images,
+        a list with one number per channel each, and ``dataset``.
+
+    Raises:
+        ValueError: no such file, or one that is damaged or is not a trained model of this course.
+    """
+    path = resource(SHIPPED[str(path)]) if str(path) in SHIPPED else Path(path)
+    try:
+        tensors, about = unpacked(path)
+        if about.pop("sha256", None) != hashlib.sha256(packed(tensors, about)).hexdigest():
+            raise ValueError("its contents do not have the SHA-256 that was saved with them")
+        sizes = about.pop("model")
+        model = VisionTransformer(**sizes | dict(image_size=tuple(sizes["image_size"])))
+        model.load_state_dict(tensors)
+    except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"path must be weights.safetensors of a run, or one of {', '.join(map(repr, SHIPPED))}; "
+            f"{path} is not: {error}"
+        ) from error
+    return model.eval(), about
+
+
+def packed(tensors: Mapping[str, Tensor], about: dict) -> bytes:
+    """Return the bytes of a safetensors file of these tensors, with ``about`` as JSON in its metadata."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    return save(tensors, metadata=dict(vit_course=json.dumps(about)))  # one entry: several have no fixed order
+
+
+def packed_with_checksum(tensors: Mapping[str, Tensor], about: dict) -> bytes:
+    """Return the bytes of a file that :func:`load_trained` reads; ``about`` has the model's sizes as ``model``."""
+    return packed(tensors, about | dict(sha256=hashlib.sha256(packed(tensors, about)).hexdigest()))
+
+
+def unpacked(path: Path) -> tuple[dict[str, Tensor], dict]:
+    """Return the tensors and ``about`` of a file that :func:`packed` made; ``ValueError`` for any other file."""
+    try:
+        with safe_open(path, "pt") as file:
+            return load_file(path), json.loads(file.metadata()["vit_course"])
+    except (SafetensorError, KeyError, TypeError) as error:
+        raise ValueError(f"it is not a whole safetensors file of this course ({error})") from error
+
+
+# Checkpoints of other libraries
 
 
 def load_weights(

@@ -15,16 +15,14 @@ from playwright.sync_api import Locator, Page, expect
 from site_checks import Traffic
 
 from vit_course import explore
-from vit_course.data import load_test_images
-from vit_course.inside import load_sample
-from vit_course.runs import load_trained
+from vit_course.data import load_sample, load_test_images
+from vit_course.weights import load_trained
 
 PATH = "notebooks/all_explorers.ipynb"
 SETUP = """
 from vit_course import explore
-from vit_course.data import load_test_images
-from vit_course.inside import load_sample
-from vit_course.runs import load_trained
+from vit_course.data import load_sample, load_test_images
+from vit_course.weights import load_trained
 
 model, about = load_trained("fashion_mnist")
 sample, letters = load_sample(), load_test_images()

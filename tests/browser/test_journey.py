@@ -13,8 +13,8 @@ from playwright.sync_api import expect
 from site_checks import PHONE, Traffic
 
 from vit_course import explore
-from vit_course.inside import load_sample
-from vit_course.runs import load_trained
+from vit_course.data import load_sample
+from vit_course.weights import load_trained
 
 LESSON = "notebooks/02_image_embedding"
 PATCH = (1, 5)  # row and column

@@ -1,11 +1,11 @@
-"""What the benchmarks ran on: what ``vit_course.machine`` says of it, and the measured peak of its matrix product."""
+"""What the benchmarks ran on: what the training command notes of it, and the measured peak of its matrix product."""
 
 import os
 import time
 
 import torch
 
-from vit_course import machine
+from vit_course.train import run_folder
 
 
 def matmul_peak(*, sides: tuple[int, ...] = (1024, 2048), repeats: int = 5) -> float:
@@ -31,4 +31,4 @@ def load() -> float | None:
 
 def describe() -> dict:
     """Return what a log records of the machine, with the load before anything is measured and the measured peak."""
-    return machine.describe() | dict(load=load(), matmul_flops=matmul_peak())
+    return run_folder.describe() | dict(load=load(), matmul_flops=matmul_peak())

@@ -21,7 +21,7 @@ from tools.benchmarks import machine, report, timed_runs
 from tools.benchmarks.published_recipes import RECIPES
 from vit_course import data
 from vit_course.data import LabelledImages
-from vit_course.recipes import preset
+from vit_course.train.recipes import preset
 
 OURS = "vit_course"
 MARKS = (60.0, 120.0, 300.0)  # seconds

@@ -3,7 +3,6 @@
 The clock stands still while a model is validated, tested or saved, so that only training is counted, for all alike.
 """
 
-import dataclasses
 import math
 import statistics
 import tempfile
@@ -18,9 +17,9 @@ from torch import Tensor
 from tools.benchmarks.published_recipes import PublishedRecipe
 from vit_course import training
 from vit_course.data import LabelledImages
-from vit_course.recipes import preset
-from vit_course.runs import RunFolder
-from vit_course.trainer import Config, Trainer
+from vit_course.train.loop import Trainer
+from vit_course.train.recipes import Config, preset
+from vit_course.train.run_folder import RunFolder
 
 PRESET = "quick"
 SEED = 0
@@ -147,9 +146,8 @@ def our_trainer(dataset: str, *, epochs: float, threads: int) -> Iterator[TimedT
     """Set up a run of our preset, in a folder that is thrown away."""
     about = dict(dataset=dataset, preset=PRESET, seed=SEED, device="cpu", precision="float32", compile=False)
     config = Config(**about, threads=threads, recipe=preset(dataset, PRESET, epochs=epochs))
-    with tempfile.TemporaryDirectory() as path, RunFolder(path) as folder:
-        folder.start(dataclasses.asdict(config))
-        yield TimedTrainer(config, folder)
+    with tempfile.TemporaryDirectory() as path:
+        yield TimedTrainer(config, RunFolder(path))
 
 
 def our_epochs_a_second(dataset: str, *, threads: int, seconds: float = 3.0) -> float:

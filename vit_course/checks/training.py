@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 import vit_course
-from vit_course import training
+from vit_course import augmentation, training
 from vit_course.checks.evidence import (
     Case,
     CheckFailed,
@@ -1098,7 +1098,7 @@ def random_shift(function: Callable) -> Verdict:
     name = "random_shift"
 
     def verify() -> str:
-        takes(function, training.random_shift, (None, None), {})
+        takes(function, augmentation.random_shift, (None, None), {})
         images, generator = formula(3, 2, 4, 5), torch.Generator().manual_seed(0)
         drawn = set()
         for _ in range(DRAWS):

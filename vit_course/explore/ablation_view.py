@@ -34,7 +34,7 @@ def head_ablation(
     Args:
         model: any :class:`vit_course.VisionTransformer`; it is used in eval mode and left as it was.
         images, labels: ``(b, c, h, w)`` and ``(b,)``. Without ``about``, what the model reads.
-        about: what :func:`vit_course.runs.load_trained` returns beside the model: with it the images are in [0, 1] and
+        about: what :func:`vit_course.weights.load_trained` returns with the model: the images are then in [0, 1] and
             normalised here, and classes have names.
         count: how many of the images are used, the first ones, so that the answer comes at once. The picture says so.
 

@@ -42,7 +42,7 @@ def attention(model: VisionTransformer, image: Float[Tensor, "c h w"], *, about:
         model: any :class:`vit_course.VisionTransformer`; it is used in eval mode and left as it was.
         image: ``(c, h, w)``, of the model's size. Without ``about``, what the model reads, as ``model(image[None])``
             does; outside [0, 1] it is drawn stretched from black to white.
-        about: what :func:`vit_course.runs.load_trained` returns beside the model. With it the image is one in [0, 1],
+        about: what :func:`vit_course.weights.load_trained` returns with the model. The image is then one in [0, 1],
             normalised here by ``about["mean"]`` and ``about["std"]``, and the model's answer is named.
 
     Raises:

@@ -1,0 +1,192 @@
+"""The loop of the training command: one run from its last checkpoint to its result.
+
+Lesson 06's ``train_step``, ``evaluate`` and schedule do the work. Every random number follows from the seed and the
+step alone, so that a run which was interrupted ends with exactly the same weights.
+"""
+
+import hashlib
+import json
+import math
+import sys
+import time
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from vit_course import VisionTransformer, arguments, data, weights
+from vit_course.augmentation import random_crop, random_flip
+from vit_course.train.processes import Processes
+from vit_course.train.recipes import Config
+from vit_course.train.run_folder import RunFolder
+from vit_course.training import evaluate, learning_rate_schedule, parameter_groups, train_step
+
+MODEL_SETTINGS = ("patch_size", "num_layers", "num_heads", "hidden_dim", "mlp_dim", "pool", "dropout")
+
+
+class Trainer:
+    """A run of ``config`` in ``folder``, in which nothing is written before :meth:`train`.
+
+    A checkpoint is written after every epoch, and every ``checkpoint_steps`` steps in between.
+    """
+
+    def __init__(
+        self, config: Config, folder: RunFolder, processes: Processes | None = None, checkpoint_steps: int = 200
+    ) -> None:
+        arguments.whole_number("checkpoint_steps", checkpoint_steps)
+        self.config, self.recipe, self.folder, self.checkpoint_steps = config, config.recipe, folder, checkpoint_steps
+        self.processes = processes or Processes()
+        started = time.perf_counter()
+        self.stop_requested = self.stopping = False  # in this process; agreed by all processes
+        torch.set_num_threads(config.threads)
+        self._load_data()
+        self._build_model()
+        self.progress = folder.load_checkpoint(self.model, self.optimizer)
+        self.started = started - self.progress.seconds  # as if all sessions had followed one another
+        if self.processes.means(float(self.progress.step)) != [self.progress.step]:
+            raise ValueError(f"--out must be a folder that all processes share; {folder.path} is not")
+
+    def _load_data(self) -> None:
+        train_set, test_set = data.load_dataset(self.config.dataset)
+        names, (_, channels, *image_size) = train_set.class_names, train_set.images.shape
+        sizes = {name: getattr(self.recipe, name) for name in MODEL_SETTINGS}
+        sizes |= dict(in_channels=channels, image_size=tuple(image_size), num_classes=len(names))
+        about = dict(class_names=names, mean=train_set.mean.tolist(), std=train_set.std.tolist())
+        self.about = dict(model=sizes, dataset=self.config.dataset, **about)
+        self.train_set, self.valid_set = train_set.normalized().split(self.recipe.valid_fraction)
+        self.test_set = test_set.normalized()
+        most, batch_size, count = len(self.train_set), self.recipe.batch_size, self.processes.count
+        if batch_size > most or batch_size % count:
+            raise ValueError(
+                f"batch_size must be at most {most}, the images to train on, and divisible by the number of "
+                f"processes, {count}; got {batch_size}"
+            )
+        self.steps_per_epoch = most // batch_size  # the images left over wait for the next epoch's order
+        self.total_steps = max(round(self.recipe.epochs * self.steps_per_epoch), 1)
+        self.warmup_steps = round(self.recipe.warmup * self.total_steps)
+
+    def _build_model(self) -> None:
+        torch.manual_seed(self.config.seed)
+        self.device = torch.device(self.config.device)
+        self.model = VisionTransformer(**self.about["model"]).to(self.device)
+        if not self.recipe.positions:
+            self.model.embedding.pos_embedding.requires_grad_(False).zero_()
+        if self.config.precision == "bfloat16":
+            # matrix products run in bfloat16; weights, gradients and logits stay float32
+            forward = torch.autocast(self.device.type, torch.bfloat16)(self.model.forward)
+            self.model.forward = lambda images: forward(images).float()
+        if self.config.compile:
+            self.model.compile()
+        groups = parameter_groups(self.model, self.recipe.weight_decay)
+        self.optimizer = torch.optim.AdamW(groups, lr=self.recipe.peak_lr, fused=True)
+        several = self.processes.count > 1  # then the gradients are averaged over all processes
+        self.trained = nn.parallel.DistributedDataParallel(self.model) if several else self.model
+
+    def train(self) -> dict:
+        """Train to the end, evaluate on the test set once, and return what ``result.json`` holds."""
+        first, step = self.processes.first, self.progress.step
+        if first:
+            self.folder.rewind(step)
+        if first and step:
+            tqdm.write(f"continuing after step {step} of {self.total_steps}", file=sys.stderr)
+        options = dict(total=self.total_steps, initial=step, ascii=True, disable=None if first else True)
+        with tqdm(**options, bar_format="{percentage:3.0f}%|{bar}| {remaining} left{postfix}") as self.bar:
+            while self.progress.step < self.total_steps:
+                self._train_epoch()
+        return self._finish()
+
+    def _train_epoch(self) -> None:
+        epoch, resumed_at = self.progress.step // self.steps_per_epoch, self.progress.step
+        first_step = epoch * self.steps_per_epoch
+        last_step = min(first_step + self.steps_per_epoch, self.total_steps)
+        order = torch.randperm(len(self.train_set), generator=self.generator("order", epoch))
+        started = time.perf_counter()
+        for batch in order.split(self.recipe.batch_size)[resumed_at - first_step : last_step - first_step]:
+            loss, step = self.step(batch), self.progress.step
+            speed = (step - resumed_at) * self.recipe.batch_size / (time.perf_counter() - started)
+            self.bar.set_postfix_str(f"epoch {epoch + 1}, loss {loss:.3f}, {speed:,.0f} images/s", refresh=False)
+            self.bar.update()
+            if step == last_step and self.processes.first:
+                self.validate(epoch, speed)
+            if step == last_step or self.stopping or step % self.checkpoint_steps == 0:
+                self.save()
+            if self.stopping and step < self.total_steps:
+                raise KeyboardInterrupt
+
+    def step(self, batch: Tensor) -> float:
+        """Train on the images of these indices; return the mean loss over all processes."""
+        step, recipe, share = self.progress.step, self.recipe, self.processes.share
+        if step % self.steps_per_epoch == 0:
+            self.progress.loss_sum = 0.0
+        schedule = dict(total_steps=self.total_steps, warmup_steps=self.warmup_steps, peak=recipe.peak_lr)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate_schedule(step, **schedule)
+        images, labels = self.train_set[batch]
+        # all processes draw for the whole batch, so their number changes nothing; only dropout is each one's own
+        images, generator = images.to(self.device), self.generator("augmentation", step)
+        images = random_flip(images, generator) if recipe.flip else images
+        images = random_crop(images, recipe.crop, generator) if recipe.crop else images
+        torch.manual_seed(self.generator("dropout", step, self.processes.rank).initial_seed())
+        options = dict(label_smoothing=recipe.label_smoothing, max_grad_norm=recipe.max_grad_norm)
+        loss = train_step(self.trained, self.optimizer, share(images), share(labels), **options)
+        loss, stops = self.processes.means(loss, float(self.stop_requested))
+        self.stopping = stops > 0
+        if not math.isfinite(loss):
+            raise FloatingPointError(
+                f"the loss is {loss} at step {step + 1}, in epoch {step // self.steps_per_epoch + 1}. Train again with "
+                f"--peak-lr below {recipe.peak_lr:g}, into another --out; the log so far is in {self.folder.path}"
+            )
+        self.progress.step += 1
+        self.progress.loss_sum += loss
+        return loss
+
+    def generator(self, *purpose: object) -> torch.Generator:
+        """Return random numbers that follow from the seed and this purpose, such as ``"order"`` and an epoch."""
+        digest = hashlib.sha256(repr((self.config.seed, *purpose)).encode()).digest()
+        return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
+
+    def validate(self, epoch: int, speed: float) -> None:
+        """Evaluate on the validation images, and write the epoch's line of the log."""
+        loss, accuracy = evaluate(self.model, self.valid_set)
+        step, rate = self.progress.step, self.optimizer.param_groups[0]["lr"]
+        train_loss = self.progress.loss_sum / (step - epoch * self.steps_per_epoch)
+        line = dict(epoch=epoch + 1, step=step, learning_rate=rate, train_loss=train_loss)
+        self.folder.add_line("log.jsonl", line | dict(valid_loss=loss, valid_accuracy=accuracy))
+        times = dict(epoch=epoch + 1, seconds=round(self.seconds(), 1), images_per_second=round(speed))
+        self.folder.add_line("times.jsonl", times)
+        self.bar.write(
+            f"epoch {epoch + 1:3}/{self.recipe.epochs:g}   train loss {train_loss:.3f}   "
+            f"validation loss {loss:.3f}, accuracy {accuracy:.1%}   {speed:,.0f} images/s",
+            file=sys.stderr,
+        )
+
+    def request_stop(self, *_: object) -> None:
+        """Stop after the current step, or at once when asked a second time."""
+        if self.stop_requested:
+            raise KeyboardInterrupt
+        self.stop_requested = True
+
+    def seconds(self) -> float:
+        """Return the time that the run has taken in all its sessions."""
+        return time.perf_counter() - self.started
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        self.progress.seconds = self.seconds()
+        if self.processes.first:
+            self.folder.save_checkpoint(self.progress, self.model, self.optimizer)
+
+    def _finish(self) -> dict:
+        if self.processes.first:
+            trained = weights.packed_with_checksum(self.model.state_dict(), self.about)
+            self.folder.write("weights.safetensors", trained)
+            test_loss, test_accuracy = evaluate(self.model, self.test_set)
+            last = json.loads(self.folder.read_lines("log.jsonl")[-1])
+            result = dict(test_accuracy=test_accuracy, test_loss=test_loss)
+            result |= dict(valid_accuracy=last["valid_accuracy"], valid_loss=last["valid_loss"])
+            result |= dict(parameters=sum(parameter.numel() for parameter in self.model.parameters()))
+            result |= dict(images=dict(train=len(self.train_set), valid=len(self.valid_set), test=len(self.test_set)))
+            result |= dict(seconds=round(self.seconds(), 1), weights_sha256=hashlib.sha256(trained).hexdigest())
+            self.folder.write_json("result.json", result)
+        self.processes.wait()
+        return self.folder.read_json("result.json")

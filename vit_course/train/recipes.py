@@ -1,0 +1,97 @@
+"""What the training command trains: the settings of a recipe, the presets, and the whole config of a run."""
+
+from dataclasses import MISSING, Field, dataclass, field, replace
+
+import torch
+
+from vit_course import arguments
+
+
+def _setting(text: str, default: object = MISSING) -> Field:
+    return field(default=default, metadata=dict(help=text))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Everything that decides what is learned, apart from the data and the seed; each setting with its help text."""
+
+    patch_size: int = _setting("pixels along a patch")
+    num_layers: int = _setting("encoder blocks")
+    num_heads: int = _setting("attention heads", 4)
+    hidden_dim: int = _setting("width of a token", 64)
+    mlp_dim: int = _setting("width inside the MLP", 128)
+    pool: str = _setting("token or mean: what the head reads", "token")
+    positions: bool = _setting("learn position embeddings; otherwise they stay at zero", True)
+    dropout: float = _setting("probability, in the model", 0.0)
+    epochs: float = _setting("passes over the training images; may be a fraction")
+    batch_size: int = _setting("images per step, over all processes", 128)
+    peak_lr: float = _setting("highest learning rate, after the warm-up", 2e-3)
+    warmup: float = _setting("share of all steps in which the rate climbs to it", 0.1)
+    weight_decay: float = _setting("of AdamW, for weights of linear layers only", 0.05)
+    label_smoothing: float = _setting("share of the target spread over all classes", 0.1)
+    max_grad_norm: float = _setting("longer gradients are scaled down to this norm", 1.0)
+    flip: bool = _setting("mirror every second image, at random", False)
+    crop: int = _setting("shift every image by up to this many pixels", 0)
+    valid_fraction: float = _setting("share of the training images held back to choose by, the same for every seed")
+
+    def __post_init__(self) -> None:
+        """Check every setting that the model does not check."""
+        arguments.whole_number("batch_size", self.batch_size)
+        arguments.whole_number("crop", self.crop, minimum=0)
+        arguments.real_number("weight_decay", self.weight_decay)
+        for name in ("epochs", "peak_lr", "max_grad_norm"):
+            arguments.positive_number(name, getattr(self, name))
+        for name in ("warmup", "dropout", "label_smoothing", "valid_fraction"):
+            arguments.probability(name, getattr(self, name))
+
+
+PRESETS = {
+    "digits": {
+        "quick": Recipe(patch_size=4, num_layers=3, epochs=60.0, batch_size=64, valid_fraction=0.15),
+    },
+    "fashion_mnist": {  # quick: four patches of 14 pixels, because fewer tokens win with minutes to learn
+        "quick": Recipe(patch_size=14, num_layers=4, epochs=12.0, flip=True, valid_fraction=1 / 12),
+        "long": Recipe(patch_size=4, num_layers=4, epochs=35.0, flip=True, crop=1, valid_fraction=1 / 12),
+    },
+    "cifar10": {
+        "quick": Recipe(
+            patch_size=8, num_layers=6, hidden_dim=128, mlp_dim=256, epochs=6.0, flip=True, valid_fraction=0.1,
+        ),
+        "long": Recipe(
+            patch_size=4, num_layers=4, num_heads=3, hidden_dim=96, mlp_dim=192, epochs=10.0, flip=True,
+            valid_fraction=0.1,
+        ),
+    },
+}  # fmt: skip
+
+
+def preset(dataset: str, name: str = "quick", **changes) -> Recipe:
+    """Return a preset of a data set, with ``changes`` to its settings; ``ValueError`` for a bad name or value."""
+    arguments.one_of("dataset", dataset, PRESETS)
+    arguments.one_of("preset", name, PRESETS[dataset])
+    return replace(PRESETS[dataset][name], **changes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What was asked for: all that decides the final weights on a given machine."""
+
+    dataset: str = _setting("images to learn from: digits, fashion_mnist or cifar10")
+    preset: str = _setting("; ".join(f"{dataset}: {', '.join(presets)}" for dataset, presets in PRESETS.items()))
+    seed: int = _setting("decides everything random; default 0")
+    device: str = _setting("cpu, cuda, ...; default cuda where there is one")
+    precision: str = _setting("float32 or bfloat16; default bfloat16 on a GPU that has it")
+    threads: int = _setting("processor cores that a process uses; default: as torch chooses")
+    compile: bool = _setting("torch.compile: slow to start, then faster")
+    recipe: Recipe
+
+    def __post_init__(self) -> None:
+        """Check what a recipe does not check."""
+        arguments.whole_number("seed", self.seed, minimum=0)
+        arguments.at_most("seed", self.seed, "2**63 - 1", 2**63 - 1)
+        arguments.whole_number("threads", self.threads)
+        arguments.one_of("precision", self.precision, ("float32", "bfloat16"))
+        try:
+            torch.zeros(1, device=self.device).item()
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(f"device must be one that this machine has; got {self.device!r}: {error}") from error
