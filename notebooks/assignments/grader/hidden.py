@@ -20,64 +20,32 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import vit_course
-from grader.answers import SmallModel
+from grader.answers import SmallModel, perform
 from grader.comparing import (
     Fault,
     Remote,
     Wrong,
     ask,
+    choice,
     compare,
     compare_functions,
     compare_modules,
     compare_numbers,
+    generator,
     hidden_test,
+    images,
+    normal,
     right_answer,
+    shown,
     shown_options,
-)
-from grader.drawing import choice, generator, images, normal, uniform, weights, whole
-from grader.dropping import (
-    HIDDEN,
-    MLP_DROPOUT,
-    ONE_DROPOUT,
-    RATE,
-    attention_shares,
-    constant,
-    even_attention,
-    identity_mlp,
-    in_train_mode,
-    two_values,
-    values_and_shares,
+    uniform,
+    weights,
+    whole,
 )
 from vit_course import training
+from vit_course.checks.dropout import RATE, draws
 
-__all__ = [
-    "Fault",
-    "Remote",
-    "Wrong",
-    "choice",
-    "encoder",
-    "encoder_block",
-    "evaluate",
-    "image_embedding",
-    "images",
-    "layer_norm",
-    "learning_rate_schedule",
-    "mlp_block",
-    "multi_head_attention",
-    "normal",
-    "number",
-    "patch_embedding",
-    "patchify",
-    "same_module",
-    "same_values",
-    "scaled_dot_product_attention",
-    "train_step",
-    "uniform",
-    "unpatchify",
-    "value",
-    "vision_transformer",
-    "whole",
-]
+__all__ = ["Fault", "Remote", "Wrong", "choice", "images", "normal", "uniform", "whole"]  # beside the tests below
 
 # --- any function, class or variable ---------------------------------------------------------------------------------
 
@@ -125,18 +93,6 @@ def same_module(cls: object, reference: Callable, draw: Callable, *, times: int 
         method: what is called.
     """
     compare_modules(cls, reference, [_draw(draw) for _ in range(times)], method=method)
-
-
-@hidden_test
-def number(subject: object, expected: int | float, tolerance: int | float = 0) -> None:
-    """Compare a variable that holds a number, or a tensor of one.
-
-    Args:
-        subject: the student's.
-        expected: what it must be.
-        tolerance: largest difference that is still right.
-    """
-    compare(ask(subject, "value")["result"], expected, "the number", limit=tolerance)
 
 
 @hidden_test
@@ -245,10 +201,8 @@ def image_embedding(cls: object) -> None:
     ]
     compare_modules(cls, vit_course.ImageEmbedding, cases)
     options = dict(image_size=8, patch_size=2, hidden_dim=128, dropout=RATE)
-    state = constant(vit_course.ImageEmbedding(**options), class_token=0.25, pos_embedding=0.75, projection_bias=0.25)
-    values_and_shares(
-        in_train_mode(cls, options, state, images(8, 3, 8, 8)), ONE_DROPOUT, "after the positions are added"
-    )
+    values = dict(class_token=0.25, pos_embedding=0.75, projection_bias=0.25)
+    same_dropout(cls, vit_course.ImageEmbedding, options, values, images(8, 3, 8, 8))
 
 
 @hidden_test
@@ -264,10 +218,9 @@ def multi_head_attention(cls: object) -> None:
         ]
     ]
     compare_modules(cls, vit_course.MultiHeadSelfAttention, cases)
-    heads, d = 4, 16
-    options = dict(hidden_dim=d, num_heads=heads, attention_dropout=RATE)
-    state = constant(vit_course.MultiHeadSelfAttention(**options), **even_attention(d))
-    attention_shares(in_train_mode(cls, options, state, torch.ones(64, 16, d)), heads)
+    options = dict(hidden_dim=32, num_heads=4, attention_dropout=RATE)
+    values = even_attention(32)
+    same_dropout(cls, vit_course.MultiHeadSelfAttention, options, values, torch.ones(64, 16, 32), copies=8)
 
 
 @hidden_test
@@ -283,9 +236,7 @@ def mlp_block(cls: object) -> None:
     ]
     compare_modules(cls, vit_course.MLPBlock, cases)
     options = dict(hidden_dim=128, mlp_dim=128, dropout=RATE)
-    state = constant(vit_course.MLPBlock(**options), **identity_mlp(128))
-    x = torch.full((8, 16, 128), HIDDEN)
-    values_and_shares(in_train_mode(cls, options, state, x), MLP_DROPOUT, "after GELU and at the end")
+    same_dropout(cls, vit_course.MLPBlock, options, identity_mlp(128), torch.full((8, 16, 128), HIDDEN))
 
 
 @hidden_test
@@ -301,21 +252,19 @@ def encoder_block(cls: object) -> None:
         ]
     ]
     compare_modules(cls, vit_course.EncoderBlock, cases, quiet=1)
-    d, heads = 128, 4
-    sizes = dict(hidden_dim=d, num_heads=heads, mlp_dim=d)
-    model, x = vit_course.EncoderBlock(**sizes), normal(8, 16, d)
-    still = in_train_mode(cls, dict(dropout=RATE, attention_dropout=RATE, **sizes), constant(model), x)
+    d = 128
+    sizes, x = dict(hidden_dim=d, num_heads=4, mlp_dim=d), normal(16, 16, d)
+    both = dict(dropout=RATE, attention_dropout=RATE)
+    still = in_train_mode(cls, sizes | both, constant(vit_course.EncoderBlock(**sizes), {}), x)
     compare(still, x.double(), "in train mode, with branches that give zero, dropout reaches the skip path")
     attention = dict(ln_1_weight=0.0, ln_1_bias=1.0, **even_attention(d))
     mlp = dict(ln_2_weight=0.0, ln_2_bias=HIDDEN, **identity_mlp(d))
-    for place, values, shares in [
-        ("on the attention branch", attention, ONE_DROPOUT),
-        ("on the MLP branch", mlp, MLP_DROPOUT),
+    for rate, values, copies in [
+        (dict(dropout=RATE), attention, 2),
+        (dict(dropout=RATE), mlp, 2),
+        (dict(attention_dropout=RATE), attention, 32),
     ]:
-        result = in_train_mode(cls, dict(dropout=RATE, **sizes), constant(model, **values), x)
-        values_and_shares(result - x.double(), shares, place)
-    result = in_train_mode(cls, dict(attention_dropout=RATE, **sizes), constant(model, **attention), x)
-    attention_shares(result - x.double(), heads)
+        same_dropout(cls, vit_course.EncoderBlock, sizes | rate, values, x, lambda result: result - x, copies)
 
 
 @hidden_test
@@ -335,33 +284,33 @@ def encoder(cls: object) -> None:
     ]
     compare_modules(cls, vit_course.Encoder, cases, quiet=1)
     sizes = dict(num_layers=2, hidden_dim=128, num_heads=4, mlp_dim=128)
-    _dropouts_of_blocks(cls, vit_course.Encoder(**sizes), sizes, torch.zeros(64, 5, 128))
+    _dropouts_of_blocks(cls, vit_course.Encoder, sizes, torch.zeros(64, 5, 128))
 
 
-def _dropouts_of_blocks(cls: object, model: nn.Module, sizes: dict, x: Tensor) -> None:
-    """Check each dropout in a stack of blocks, by weights with which one block alone adds something to the stream."""
+def _dropouts_of_blocks(cls: object, reference: Callable, sizes: dict, x: Tensor) -> None:
+    """Compare each dropout in a stack of blocks, by weights with which one block alone adds something to the stream."""
     d, layer = sizes["hidden_dim"], f"layers_{whole(0, sizes['num_layers'] - 1)}"
-    attention = {
-        f"{layer}_ln_1_bias": 1.0,
-        **{f"{layer}_self_attention_{name}": value for name, value in even_attention(d).items()},
-    }
-    mlp = {
-        f"{layer}_ln_2_bias": HIDDEN,
-        **{f"{layer}_mlp_{name}": value for name, value in identity_mlp(d, bias=0.0).items()},
-    }
-    for place, values, share in [
-        ("on the attention branch", attention, 1 - RATE),
-        ("on the MLP branch", mlp, (1 - RATE) ** 2),
-    ]:
-        state = constant(model, head_weight=torch.eye(d), **values)
-        two_values(in_train_mode(cls, dict(dropout=RATE, **sizes), state, x), share, place)
-    state = constant(model, head_weight=torch.eye(d), **attention)
-    result = in_train_mode(cls, dict(attention_dropout=RATE, **sizes), state, x)
-    if not float((result.std(dim=-1) > 1e-3).double().mean()) > 0.5:
-        raise Wrong("in train mode, attention_dropout: nothing is dropped")
-    heads = result.unflatten(-1, (sizes["num_heads"], -1))
-    if float((heads - heads[..., :1]).abs().max()) > 1e-3:
-        raise Wrong("in train mode, attention_dropout: something else than attention weights is dropped")
+    own = {f"self_attention_{name}": value for name, value in even_attention(d).items()}
+    attention = {f"{layer}_{name}": value for name, value in dict(ln_1_bias=1.0, **own).items()}
+    own = {f"mlp_{name}": value for name, value in identity_mlp(d, bias=0.0).items()}
+    mlp = {f"{layer}_{name}": value for name, value in dict(ln_2_bias=HIDDEN, **own).items()}
+    head = dict(head_weight=torch.eye(d))
+    for values in (attention, mlp):
+        same_dropout(cls, reference, dict(dropout=RATE, **sizes), values | head, x, _between)
+
+    def of_heads(result: Tensor) -> Tensor:
+        """Say of each token whether its features differ, and whether those of one head do."""
+        heads = result.unflatten(-1, (sizes["num_heads"], -1))
+        within = (heads - heads[..., :1]).abs().amax(dim=(-1, -2)) > 1e-3
+        return torch.stack([result.std(dim=-1) > 1e-3, within], dim=-1).double()
+
+    same_dropout(cls, reference, dict(attention_dropout=RATE, **sizes), attention | head, x, of_heads)
+
+
+def _between(result: Tensor) -> Tensor:
+    """Return features between 0, the smallest of their token, and 1, the largest; 1 where all are the same."""
+    low, high = result.amin(dim=-1, keepdim=True), result.amax(dim=-1, keepdim=True)
+    return torch.where(high - low > 1e-2, (result - low) / (high - low), 1.0)
 
 
 @hidden_test
@@ -377,10 +326,78 @@ def vision_transformer(cls: object) -> None:
     compare_modules(cls, vit_course.VisionTransformer, cases, quiet=1)
     d = 128
     sizes = dict(image_size=8, patch_size=4, num_layers=2, hidden_dim=d, num_heads=4, mlp_dim=d, num_classes=d)
-    model, x = vit_course.VisionTransformer(**sizes), images(64, 3, 8, 8)
-    _dropouts_of_blocks(cls, model, sizes, x)
-    state = constant(model, class_token=1.0, head_weight=torch.eye(d))
-    two_values(in_train_mode(cls, dict(dropout=RATE, **sizes), state, x), 1 - RATE, "after the positions are added")
+    x = images(64, 3, 8, 8)
+    _dropouts_of_blocks(cls, vit_course.VisionTransformer, sizes, x)
+    values = dict(class_token=1.0, head_weight=torch.eye(d))
+    same_dropout(cls, vit_course.VisionTransformer, dict(dropout=RATE, **sizes), values, x, _between)
+
+
+# --- dropout ---------------------------------------------------------------------------------------------------------
+# Weights are set, not drawn, so that the result in train mode takes few values: vit_course.checks.dropout compares
+# which they are and how often each comes up, with tolerances that a right implementation does not leave.
+
+HIDDEN, BIAS = 1.5, 0.7
+
+
+def constant(model: nn.Module, values: dict[str, float | Tensor]) -> dict[str, Tensor]:
+    """Return a state of zeros, the norms' weights ones, and the parameters that end in these names (_ for .) set."""
+    state = {}
+    for name, parameter in model.named_parameters():
+        own = [value for ending, value in values.items() if name.replace(".", "_").endswith(ending)]
+        norm = parameter.ndim == 1 and name.endswith("weight")
+        state[name] = torch.zeros_like(parameter.detach()) + (own[0] if own else float(norm))
+    return state
+
+
+def identity_mlp(d: int, *, bias: float = BIAS) -> dict[str, float | Tensor]:
+    """Return values for :func:`constant` with which an MLP gives GELU(x) + bias."""
+    return dict(linear_1_weight=torch.eye(d), linear_2_weight=torch.eye(d), linear_2_bias=bias)
+
+
+def even_attention(d: int) -> dict[str, Tensor]:
+    """Return values for :func:`constant` with which attention gives the mean of its input over all tokens."""
+    only_values = torch.cat([torch.zeros(2 * d, d), torch.eye(d)])
+    return dict(qkv_weight=only_values, out_proj_weight=torch.eye(d))
+
+
+def in_train_mode(subject: object, options: dict, state: dict[str, Tensor], x: Tensor) -> Tensor:
+    """Return the student's result in train mode."""
+    result = ask(subject, "module", options=options, state=state, inputs=[x], training=True)["results"][0]
+    if not isinstance(result, Tensor) or not result.is_floating_point():
+        raise Wrong(f"in train mode: expected a tensor, got {shown(result)}")
+    return result.double()
+
+
+def same_dropout(
+    cls: object,
+    reference: Callable,
+    options: dict,
+    values: dict,
+    x: Tensor,
+    view: Callable[[Tensor], Tensor] = lambda result: result,
+    copies: int = 2,
+) -> None:
+    """Compare what dropout leaves of a module's result, in its values and in how often each comes.
+
+    Args:
+        cls: the student's.
+        reference: the same class, right, on this side.
+        options: of the constructor.
+        values: the weights, for :func:`constant`.
+        x: the input.
+        view: makes of the result a tensor with few different values.
+        copies: in how many values one draw shows.
+    """
+    state = constant(reference(**options), values)
+    details = dict(options=options, state=state, inputs=[x], training=True)
+    right = perform({"right": reference}, dict(name="right", operation="module", details=details))["results"][0]
+    came = in_train_mode(cls, options, state, x)
+    if came.shape != right.shape:
+        raise Wrong(f"in train mode: expected shape {tuple(right.shape)}, got {tuple(came.shape)}")
+    wanted, found = draws(view(right.double()), copies), draws(view(came), copies)
+    if not wanted.matches(found):
+        rates = shown_options({key: value for key, value in options.items() if "dropout" in key})
+        raise Wrong(f"in train mode, with {rates}: after dropout expected {wanted}, got {found}")
 
 
 # --- training --------------------------------------------------------------------------------------------------------
