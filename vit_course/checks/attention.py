@@ -90,6 +90,9 @@ ATTENTION = table(
     ("plain_sum", {MIX: "value.sum(dim=-2, keepdim=True).expand(query.shape)"}),
     ("returns_weights", {"return out": "return weights"}),
     ("elementwise", {MIX: "kept * value"}),
+)
+ATTENTION_DROPOUT = table(
+    "scaled_dot_product_attention",
     ("weights_not_dropped", {KEPT: "weights"}),
     ("scores_dropped", {CALL: "(F.dropout(query @ key.mT * query.shape[-1] ** -0.5, rate)).softmax(dim=-1)", KEPT: "weights"}),
     ("shared_out", {MIX: "kept / kept.sum(dim=-1, keepdim=True) @ value"}),
@@ -104,7 +107,7 @@ STAGES = ["attention_weights.scores", "attention_weights.scaled", "attention_wei
 OUT = "scaled_dot_product_attention.out"
 
 attention_weights = declare(
-    "attention_weights", "attention_weights", attention.attention_weights, attention_cases(2), WEIGHTS, STAGES
+    "attention_weights", "attention_weights", attention.attention_weights, attention_cases(2), WEIGHTS, stages=STAGES
 )
 scaled_dot_product_attention = declare(
     "scaled_dot_product_attention",
@@ -112,7 +115,7 @@ scaled_dot_product_attention = declare(
     attention.scaled_dot_product_attention,
     attention_cases(3),
     WEIGHTS + ATTENTION,
-    [*STAGES, OUT],
+    stages=[*STAGES, OUT],
 )
 
 # --- the class -------------------------------------------------------------------------------------------------------
@@ -155,6 +158,9 @@ MULTI_HEAD = table(
     ("one_head", {ATTEND: ONE_HEAD, "merged = merge_heads(out)": "merged = out[:, 0]"}),
     ("keys_of_first_head", {ATTEND: "scaled_dot_product_attention(query, key[:, :1].expand_as(key), value, rate)"}),
     ("normalized", {"projected = x": "x = F.layer_norm(x, x.shape[-1:], eps=1e-6)\n    projected = x"}),
+)
+MULTI_HEAD_DROPOUT = table(
+    "multi_head_attention",
     ("output_dropped", {ATTEND: ATTEND.replace("rate", "0.0"), PROJECT: f"F.dropout({PROJECT}, rate)"}),
     ("in_eval_mode", {" if self.training else 0.0": ""}),
 )  # fmt: skip
@@ -212,5 +218,6 @@ multi_head_attention = declare(
         ],
     ],
     MULTI_HEAD + HEADS + WEIGHTS + ATTENTION,
+    MULTI_HEAD_DROPOUT + ATTENTION_DROPOUT,
     stages=LAYER,
 )

@@ -26,6 +26,7 @@ class Draws:
     pairs: Counter
     shared: tuple[int, ...]
     total: int
+    copies: int
 
     def matches(self, other: object) -> bool:
         """Whether two outputs may come from the same computation."""
@@ -34,7 +35,7 @@ class Draws:
         if not self.pairs or not other.pairs:
             return False
         counts = [(self.pairs[pair], other.pairs[pair]) for pair in self.pairs | other.pairs]
-        return all(abs(a - b) <= 8 * (a + b) ** 0.5 + 8 for a, b in counts)
+        return all(abs(a - b) <= 8 * (self.copies * (a + b)) ** 0.5 + 8 for a, b in counts)
 
     def levels(self) -> dict[float, float]:
         """Return the values, and the share of each."""
@@ -51,15 +52,20 @@ class Draws:
         return named + (sentence("dropout.more", count=more) if more else "") or sentence("dropout.no_levels")
 
 
-def draws(values: Tensor) -> Draws:
-    """Return what is to be compared of an output in train mode; it has no pairs if the values are not a few levels."""
+def draws(values: Tensor, copies: int = 2) -> Draws:
+    """Return what is to be compared of an output in train mode; it has no pairs if the values are not a few levels.
+
+    Args:
+        values: the output.
+        copies: in how many values one draw may show; they are not independent.
+    """
     values = values.detach().nan_to_num(nan=1e6)
     changing = (values - values.flatten()[0]).abs().max() > 1e-4
     axes = [k for k in range(values.ndim) if (values - values.narrow(k, 0, 1)).abs().max() < 1e-4] if changing else []
     levels, which = values.round(decimals=3).unique(return_inverse=True)
     if len(levels) > MOST_LEVELS:
-        return Draws(Counter(), tuple(axes), values.numel())
+        return Draws(Counter(), tuple(axes), values.numel(), copies)
     counts = torch.bincount((which * len(levels) + which.roll(APART, -1)).flatten(), minlength=len(levels) ** 2)
     names = [round(level, 3) + 0.0 for level in levels.tolist()]
     pairs = {(names[k // len(names)], names[k % len(names)]): n for k, n in enumerate(counts.tolist()) if n}
-    return Draws(Counter(pairs), tuple(axes), values.numel())
+    return Draws(Counter(pairs), tuple(axes), values.numel(), copies)

@@ -216,6 +216,9 @@ IMAGE_EMBEDDING = table(
     ("patches_root_of_d", {"images)\n    class": "images) * self.class_token.shape[-1] ** 0.5\n    class"}),
     ("normalized/1e-5", {DROP: DROP.replace("summed", NORMED.format("summed", 1e-5))}),
     ("normalized/1e-6", {DROP: DROP.replace("summed", NORMED.format("summed", 1e-6))}),
+)
+IMAGE_DROPOUT = table(
+    "image_embedding",
     ("no_dropout", {DROP: "summed"}),
     ("dropped_before", {SUM: "drop(self, tokens) + positions", DROP: "summed"}),
     ("patches_dropped", {", patch_tokens]": ", drop(self, patch_tokens)]", DROP: "summed"}),
@@ -268,7 +271,8 @@ image_embedding = declare(
             )
         ],
     ],
-    IMAGE_EMBEDDING + DROPOUT + PATCH_EMBEDDING + PATCHIFY,
+    IMAGE_EMBEDDING + PATCH_EMBEDDING + PATCHIFY,
+    IMAGE_DROPOUT + DROPOUT,
     stages=["patch_embedding.patches", "patch_embedding.tokens", "image_embedding.tokens", "image_embedding.summed"],
     before=[wrong_sizes(vit_course.ImageEmbedding)],
     behaviors=[starts_small],

@@ -8,10 +8,12 @@ from torch import Tensor, nn
 import vit_course
 from vit_course.checks.attention import (
     ATTENTION,
+    ATTENTION_DROPOUT,
     BIAS,
     HEADS,
     LAYER,
     MULTI_HEAD,
+    MULTI_HEAD_DROPOUT,
     WEIGHTS,
     marked_tokens,
     reveal_weights,
@@ -113,6 +115,9 @@ MLP = table(
     ("normalized", {LINEAR_1: LINEAR_1.replace("x", "F.layer_norm(x, x.shape[-1:], eps=1e-6)")}),
     ("no_bias_1", {" + self.linear_1.bias": ""}),
     ("no_bias_2", {" + self.linear_2.bias": ""}),
+)
+MLP_DROPOUT = table(
+    "mlp_block",
     ("hidden_not_dropped", {HIDDEN: "active"}),
     ("out_not_dropped", {OUT: "out"}),
     ("not_dropped", {HIDDEN: "active", OUT: "out"}),
@@ -150,7 +155,8 @@ mlp_block = declare(
         modes(MLPS[0].options, MLPS[0].args[0], "dropout"),
         [drawn("train mode, dropout=0.25", torch.ones(100, 4, WIDE), MLP_SIZES | dict(dropout=RATE), mlp_shows)],
     ],
-    MLP + DROPOUT,
+    MLP,
+    MLP_DROPOUT + DROPOUT,
     stages=["mlp_block.hidden", "mlp_block.active", "mlp_block.out"],
 )
 
@@ -204,6 +210,9 @@ BLOCK = table(
     ("small_eps/ln_1", {"ln_1.bias, eps=1e-6": "ln_1.bias, eps=1e-12"}, "", {"place": '"ln_1"'}),
     ("small_eps/ln_2", {"ln_2.bias, eps=1e-6": "ln_2.bias, eps=1e-12"}, "", {"place": '"ln_2"'}),
     ("small_eps/both", {"ln_1.bias, eps=1e-6": "ln_1.bias, eps=1e-12", "ln_2.bias, eps=1e-6": "ln_2.bias, eps=1e-12"}, "", {"place": '"ln_1 and ln_2"'}),
+)
+BLOCK_DROPOUT = table(
+    "encoder_block",
     ("first_not_dropped", {FIRST: "attended"}),
     ("second_dropped", {END: "return middle + drop(self, second)"}),
     ("stream_dropped", {MIDDLE: "middle = drop(self, x) + first"}),
@@ -279,7 +288,8 @@ encoder_block = declare(
         ],
         [drawn("attention alone, attention_dropout=0.25", marked_tokens(), MARKED, attention_shows, shows=lambda x: draws(x - marked_tokens(1)), fault="dropout.attention_elsewhere")],
     ],
-    BLOCK + MLP + MULTI_HEAD + HEADS + ATTENTION + WEIGHTS + DROPOUT,
+    BLOCK + MLP + MULTI_HEAD + HEADS + ATTENTION + WEIGHTS,
+    BLOCK_DROPOUT + MLP_DROPOUT + MULTI_HEAD_DROPOUT + ATTENTION_DROPOUT + DROPOUT,
     stages=["encoder_block.read", *LAYER, *AFTER_ATTENTION],
 )  # fmt: skip
 
@@ -291,6 +301,8 @@ ENCODERS = [
     block_case("three layers", 2, 3, 8, 2, 10, num_layers=3),
 ]
 LOOP, STEP, LN = "for layer in self.layers:", "x = encoder_block(layer, x)", "layer_norm(stream, self.ln.weight, self.ln.bias, eps=1e-6)"
+ATTENDS, THINKS = "x + multi_head_attention(layer.self_attention, x)", "x + mlp_block(layer.mlp, x)"
+POST_NORM = f"x = {NORM_1.format(ATTENDS)}\n        x = {NORM_2.format(THINKS)}".replace("self.ln", "layer.ln")
 ENCODER = table(
     "encoder",
     ("no_norm", {LN: "stream"}),
@@ -307,6 +319,7 @@ ENCODER = table(
     ("norm_after_each", {STEP: f"x = {LN.replace('stream', 'encoder_block(layer, x)')}", LN: "stream"}),
     ("norm_twice", {LN: LN.replace("stream", LN)}),
     ("residual", {STEP: "x = x + encoder_block(layer, x)"}),
+    ("post_norm", {STEP: POST_NORM, LN: "stream"}),
     ("eps/ln", {"eps=1e-6": "eps=1e-5"}, "", {"place": '"ln"'}),
     ("small_eps/ln", {"eps=1e-6": "eps=1e-12"}, "", {"place": '"ln"'}),
 )  # fmt: skip
@@ -347,7 +360,8 @@ def reaches_blocks(argument: str, case: Case) -> list[Case]:
     ]  # fmt: skip
 
 
-ENCODER_PARTS = ENCODER + BLOCK + MLP + MULTI_HEAD + HEADS + ATTENTION + WEIGHTS + DROPOUT
+PARTS = BLOCK + MULTI_HEAD + MLP + HEADS + WEIGHTS + ATTENTION
+PARTS_DROPOUT = DROPOUT + BLOCK_DROPOUT + MLP_DROPOUT + MULTI_HEAD_DROPOUT + ATTENTION_DROPOUT
 encoder = declare(
     "encoder",
     "encoder",
@@ -359,6 +373,7 @@ encoder = declare(
         reaches_blocks("dropout", ENCODERS[0]),
         reaches_blocks("attention_dropout", ENCODERS[0]),
     ],
-    ENCODER_PARTS,
+    ENCODER + PARTS,
+    PARTS_DROPOUT,
     stages=["encoder_block.read", "encoder_block.attended", "encoder_block.middle", "encoder_block.result", "encoder.stream"],
 )

@@ -77,6 +77,7 @@ class Check:
         reference: the course's own, whose arguments messages name, and whose parameters a learner's class gets.
         cases: groups of cases; a group is judged only if the one before is right.
         mistakes: those that the values are searched for, the likeliest first.
+        dropout: mistakes that show in train mode only.
         stages: where a computation may be right, in order; see :func:`vit_course.checks.trace.how_far`.
         run: calls a function with a case; for what is not simply a function of tensors.
         gradients: whether gradients are compared too.
@@ -90,6 +91,7 @@ class Check:
     reference: Callable
     cases: Sequence[Sequence[Case]]
     mistakes: Sequence[Mistake] = ()
+    dropout: Sequence[Mistake] = ()
     stages: Sequence[str] = ()
     run: Callable[[Callable, Case], object] = call
     gradients: bool = True
@@ -140,11 +142,10 @@ class Check:
         for group in self.cases:
             trial.judge(group)
             trial.passed += [case.label for case in group]
-            if group is self.cases[0]:
-                if self.gradients:
-                    trial.gradients(group[0])
-                for behavior in self.behaviors:
-                    behavior(subject, mapping)
+        if self.gradients:
+            trial.gradients(self.cases[0][0])
+        for behavior in self.behaviors:
+            behavior(subject, mapping)
 
 
 @dataclass(frozen=True)
@@ -273,13 +274,18 @@ class Trial:
         at = f"{case.label}: {difference(came, wanted, case)}"
         if isinstance(came, Draws) and came.shared != wanted.shared and came.levels().keys() == wanted.levels().keys():
             raise fail("dropout.shared", at, axis=came.shared[0])
-        mistakes = self.check.mistakes if cases[0] is self.check.cases[0][0] else self.harmless_at_first()
-        runs = runs[: len(results)]
+        runs, found = runs[: len(results)], ()
         progress = cache(lambda: self.progress(cases, runs))
-        found = ()
         if isinstance(came, Draws) or same(self.learners(case), came):  # no mistake explains random values
+            mistakes = self.check.dropout if case.training else self.check.mistakes
+            earlier = [self.twin(first) for first in self.check.cases[0] if cases[0] is not self.check.cases[0][0]]
+            order = sorted(range(len(runs)), key=lambda k: k not in wrong)  # those that tell most
             found = explanation(
-                mistakes, runs, results, most=self.check.most, keeps=lambda mistake: progress().allows(mistake)
+                mistakes,
+                [*(runs[k] for k in order), *earlier],
+                [*(results[k] for k in order), *map(self.expected, earlier)],
+                most=self.check.most,
+                rank=lambda mistake: progress().rank(mistake),
             )
         if found and all(mistake.id in self.check.symptoms for mistake in found):
             raise NotWritten(sentence("engine.not_repaired", symptom=told(found, runs[first])))
@@ -296,13 +302,6 @@ class Trial:
         else:
             lines = lines or [sentence("engine.wrong_shape")]
         raise CheckFailed("\n  ".join([*lines, at]))
-
-    def harmless_at_first(self) -> list[Mistake]:
-        """Return the mistakes that do not show in the first group of cases, which the learner's code has passed."""
-        runs = [self.twin(case) for case in self.check.cases[0]]
-        run = min(runs, key=lambda run: self.expected(run).numel())
-        results = [self.expected(run)]
-        return [mistake for mistake in self.check.mistakes if explanation([mistake], [run], results)]
 
     def loaded(self, case: Case) -> nn.Module:
         """Return the learner's module with the course's parameters, in eval mode."""

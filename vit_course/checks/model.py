@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 
 import vit_course
-from vit_course.checks.attention import ATTENTION, HEADS, LAYER, MULTI_HEAD, WEIGHTS
+from vit_course.checks.attention import LAYER
 from vit_course.checks.compare import formula
 from vit_course.checks.dropout import RATE, draws
-from vit_course.checks.embedding import DROPOUT, IMAGE_EMBEDDING, PATCH_EMBEDDING, PATCHIFY, modes
-from vit_course.checks.encoder import BLOCK, ENCODER, MLP, drawn, quiet, silent
+from vit_course.checks.embedding import IMAGE_DROPOUT, IMAGE_EMBEDDING, PATCH_EMBEDDING, PATCHIFY, modes
+from vit_course.checks.encoder import ENCODER, PARTS, PARTS_DROPOUT, drawn, quiet, silent
 from vit_course.checks.engine import Case, declare
 from vit_course.checks.modules import Mapping, build, own_names
 from vit_course.checks.variants import table
@@ -70,7 +70,7 @@ MODEL = table(
 CLASS_TOKEN = 48  # features of the class token, all of them shown by a head that changes nothing
 SIZES = dict(image_size=4, patch_size=2, in_channels=1, num_layers=2, num_heads=3, num_classes=CLASS_TOKEN,
              hidden_dim=CLASS_TOKEN, mlp_dim=CLASS_TOKEN)  # fmt: skip
-BLANK = torch.zeros(400, 1, 4, 4)
+BLANK = torch.zeros(200, 1, 4, 4)
 
 
 def showing(**values: float) -> Callable[[nn.Module], None]:
@@ -96,10 +96,18 @@ def kept(logits: Tensor) -> object:
     return draws(torch.where(high - low > 1e-2, (logits - low) / (high - low), torch.ones(())))
 
 
+def heads(logits: Tensor) -> object:
+    """Show what each head has kept, and whether its features have come out differently."""
+    features = logits.unflatten(-1, (SIZES["num_heads"], -1))
+    apart = (features - features[..., :1]).abs().amax(dim=-1) > 1e-2
+    return draws(features[..., 0] + 100 * apart, copies=3)
+
+
 def alone(where: str, fault: str, argument: str = "dropout", shows: Callable = kept, **values: float) -> Case:
     """Return a case in which one place of dropout shows, with everything else switched off."""
     fault = f"dropout.model_{fault}"
-    return drawn(f"{where} alone, {argument}={RATE}", BLANK, SIZES | {argument: RATE}, showing(**values), shows=shows, fault=fault)  # fmt: skip
+    images = BLANK.repeat(3, 1, 1, 1) if shows is heads else BLANK
+    return drawn(f"{where} alone, {argument}={RATE}", images, SIZES | {argument: RATE}, showing(**values), shows=shows, fault=fault)  # fmt: skip
 
 
 def places(layer: int) -> list[Case]:
@@ -108,7 +116,7 @@ def places(layer: int) -> list[Case]:
     attends = {f"{block}self_attention_qkv_bias": 1.0, f"{block}self_attention_out_proj_weight": 1.0}
     where = f"in layer {layer}"
     return [
-        alone(f"attention {where}", "attention", "attention_dropout", draws, **attends),
+        alone(f"attention {where}", "attention", "attention_dropout", heads, **attends),
         alone(f"attention's output {where}", "branch", **{f"{block}self_attention_out_proj_bias": 1.0}),
         alone(f"attention {where}", "weights", **attends),
         alone(f"the MLP's output {where}", "branch", **{f"{block}mlp_linear_2_bias": 1.0}),
@@ -146,11 +154,10 @@ vision_transformer = declare(
         IMAGES,
         [Case("tokens of tiny variance", IMAGES[0].args, options=IMAGES[0].options, weights=quiet, fault="engine.eps")],
         modes(IMAGES[0].options, IMAGES[0].args[0], "dropout", "attention_dropout"),
-        [alone("the positions", "positions", embedding_pos_embedding=1.0)],
-        places(0),
-        places(1),
+        [alone("the positions", "positions", embedding_pos_embedding=1.0), *places(0), *places(1)],
     ],
-    MODEL + DROPOUT + IMAGE_EMBEDDING + ENCODER + BLOCK + MULTI_HEAD + MLP + HEADS + WEIGHTS + ATTENTION + PATCH_EMBEDDING + PATCHIFY,
+    MODEL + IMAGE_EMBEDDING + ENCODER + PARTS + PATCH_EMBEDDING + PATCHIFY,
+    IMAGE_DROPOUT + PARTS_DROPOUT,
     stages=["image_embedding.result", "encoder_block.read", *LAYER, "encoder_block.attended", "encoder_block.middle",
             "encoder_block.result", "encoder.stream", "encoder.result", "vision_transformer.pooled"],
     before=[head_on_all_tokens],

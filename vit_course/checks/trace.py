@@ -1,6 +1,7 @@
 """How far a learner's computation is right: the stages of the twin, looked for among the tensors that the code makes."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import permutations
 
 import torch
@@ -64,9 +65,9 @@ class Progress:
     def __init__(self, stages: Sequence[str], twins: Sequence[Callable[[dict], object]], runs: Sequence) -> None:
         self.groups = [group.split() for group in stages]
         self.right = {stage for group in self.groups for stage in group}
-        self.smallest = min(twins, key=lambda twin: len(noted((), twin)), default=None)
+        self.twin = twins[0]
         self.seen = bool(self.right)
-        for twin, run in zip(twins, runs, strict=True):
+        for twin, run in zip(twins, runs, strict=True) if self.seen else ():
             values = stage_values(self.right, noted((), twin))
             recorder = Recorder({value.numel() for value in values.values()})
             try:
@@ -77,30 +78,42 @@ class Progress:
             self.seen = self.seen and bool(recorder.seen)
             self.right = {stage for stage in self.right if is_among(values[stage], recorder.seen)}
 
-    def allows(self, mistake: Mistake) -> bool:
-        """Whether a mistake leaves the stages that are right as they are."""
+    @cached_property
+    def missing(self) -> list[str]:
+        """The first stages that no tensor equals."""
+        found = [any(stage in self.right for stage in group) for group in self.groups]
+        if not any(found):
+            return self.groups[0] if self.groups else []
+        beside = [s for group in self.groups for s in group if s not in self.right and self.right & set(group)]
+        ahead = self.groups[max(k for k, seen in enumerate(found) if seen) + 1 :]
+        return beside or (ahead[0] if ahead else [])
+
+    @cached_property
+    def values(self) -> dict[str, Tensor]:
+        """The stages that decide a mistake's rank, where nothing is wrong."""
+        return stage_values(self.right | set(self.missing), noted((), self.twin))
+
+    def rank(self, mistake: Mistake) -> int | None:
+        """Return 0 for a mistake that changes the first missing stage, 1 for others; None if a right one changes."""
+        if not self.seen:
+            return 1
         try:
-            values = stage_values(self.right, noted((), self.smallest))
-            wrong = stage_values(self.right, noted((mistake,), self.smallest))
+            came = stage_values(self.values, noted((mistake,), self.twin))
         except Exception:
-            return True
-        return all(same(wrong[stage], values[stage]) for stage in self.right)
+            return 1
+        changed = {stage for stage, value in self.values.items() if not same(came[stage], value)}
+        return None if changed & self.right else int(not changed)
 
     def says(self) -> str:
         """Say which stages are right, and which is the first that no tensor equals; empty if nothing was seen."""
         if not self.seen:
             return ""
-        found = [any(stage in self.right for stage in group) for group in self.groups]
-        if not any(found):
-            first = self.groups[0][0]
-            return sentence("far.nothing", missing=title(first), look=look(first))
-        ahead = self.groups[max(k for k, seen in enumerate(found) if seen) + 1 :]
-        beside = [s for group in self.groups for s in group if s not in self.right and self.right & set(group)]
+        if not self.right:
+            return sentence("far.nothing", missing=title(self.missing[0]), look=look(self.missing[0]))
         names = ", ".join(title(stage) for group in self.groups for stage in group if stage in self.right)
-        missing = beside or (ahead[0] if ahead else [])
-        if not missing:
+        if not self.missing:
             return sentence("far.all", right=names)
-        return sentence("far.up_to", right=names, missing=title(missing[0]), look=look(missing[0]))
+        return sentence("far.up_to", right=names, missing=title(self.missing[0]), look=look(self.missing[0]))
 
 
 def stage_values(stages: Iterable[str], notes: Sequence[tuple[str, dict]]) -> dict[str, Tensor]:

@@ -21,7 +21,7 @@ from vit_course.checks.verdict import sentence
 
 TWINS = Path(__file__).with_name("twins.py").read_text(encoding="utf-8")
 SOURCES = {part.name: ast.get_source_segment(TWINS, part) for part in ast.parse(TWINS).body if hasattr(part, "args")}
-MAX_COMBINATIONS = 1500  # a check of the whole model spends less than a second on so many
+MOST_COMBINATIONS, MOST_CALLS = 3000, 9000  # bounds of a search: less than a second of one core
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def explanation(
     results: Sequence,
     *,
     most: int = 2,
-    keeps: Callable[[Mistake], bool] = lambda mistake: True,
+    rank: Callable[[Mistake], int | None] = lambda mistake: 0,
 ) -> tuple[Mistake, ...]:
     """Return the fewest mistakes that give all results; an empty tuple if none do.
 
@@ -178,10 +178,11 @@ def explanation(
         runs: for every case a :class:`vit_course.checks.engine.TwinRun`.
         results: the learner's, in the same order.
         most: how many mistakes may come together.
-        keeps: whether a mistake may come together with others; asked once it does not explain everything alone.
+        rank: orders the mistakes that may come together with others, None for none; asked if none explains all alone.
     """
     targets = [Target(result) for result in results]
     order = sorted(range(len(runs)), key=lambda k: getattr(results[k], "numel", lambda: 0)())
+    drawn = any(hasattr(result, "matches") for result in results)
 
     def explains(chosen: Sequence[Mistake]) -> bool:
         names = namespace(chosen)
@@ -193,7 +194,9 @@ def explanation(
 
     def candidates() -> Iterator[tuple[Mistake, ...]]:
         yield from ((mistake,) for mistake in mistakes)
-        kept = [mistake for mistake in mistakes if keeps(mistake)] if most > 1 else []
+        ranks = {id(mistake): rank(mistake) for mistake in mistakes} if most > 1 else {}
+        kept = [mistake for mistake in mistakes if ranks.get(id(mistake)) is not None]
+        kept.sort(key=lambda mistake: ranks[id(mistake)])
         apart = {(id(a), id(b)) for a, b in combinations(kept, 2) if compatible(a, b)}
         for count in range(2, most + 1):
             places = sorted(combinations(range(len(kept)), count), key=sum)  # the likeliest first
@@ -201,7 +204,9 @@ def explanation(
                 if all((id(a), id(b)) in apart for a, b in combinations(chosen, 2)):
                     yield chosen
 
-    return next((chosen for chosen in islice(candidates(), MAX_COMBINATIONS) if explains(chosen)), ())
+    calls = len(noted((), runs[order[0]]))  # of twins in one run, a measure of its time
+    bound = len(mistakes) + min(MOST_COMBINATIONS, MOST_CALLS // calls) // (10 if drawn else 1)
+    return next((chosen for chosen in islice(candidates(), bound) if explains(chosen)), ())
 
 
 def told(mistakes: Sequence[Mistake], run: Callable[[dict], object]) -> str:
