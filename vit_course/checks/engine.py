@@ -295,8 +295,10 @@ class Trial:
             raise failure
         if case.fault:
             raise fail(case.fault, at)
-        lines = [sentence("engine.right_for", right=right, wrong=case.label)] if right else []
-        lines += [line for line in (fact(results, expected), progress().says()) if line]
+        lines = [parts_of(results, expected)] if isinstance(wanted, tuple) and hasattr(wanted, "_fields") else []
+        lines += [sentence("engine.right_for", right=right, wrong=case.label)] if right else []
+        lines += [fact(results, expected), progress().says()]
+        lines = [line for line in lines if line]
         if not isinstance(wanted, Tensor) or not isinstance(came, Tensor) or came.shape == wanted.shape:
             lines = lines or [sentence("engine.wrong_values")]
         else:
@@ -347,6 +349,17 @@ def difference(came: object, wanted: object, case: Case) -> str:
         given = [*map(named, case.args), *(f"{key}={named(value)}" for key, value in case.kwargs.items())]
         return sentence("engine.given", given=", ".join(given), text=text)
     return text
+
+
+def parts_of(results: Sequence, expected: Sequence[tuple]) -> str:
+    """Say which of several results are right in every case."""
+    names = expected[0]._fields
+    if not all(isinstance(result, tuple) and len(result) == len(names) for result in results):
+        return ""
+    right = [k for k in range(len(names)) if all(same(r[k], e[k]) for r, e in zip(results, expected, strict=True))]
+    words = [name.replace("_", " ") for name in names]
+    wrong = ", ".join(word for k, word in enumerate(words) if k not in right)
+    return sentence("engine.parts", right=", ".join(words[k] for k in right), wrong=wrong) if right else ""
 
 
 CHECKS: dict[str, Check] = {}

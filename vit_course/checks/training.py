@@ -290,7 +290,7 @@ AFTER = LOSS.replace("logits", "model(images)")
 STEP = table(
     "train_step",
     ("softmax", {LOSS: LOSS.replace("logits", "logits.softmax(dim=-1)")}),
-    ("log_softmax", {LOSS: LOSS.replace("logits", "logits.sigmoid()")}),
+    ("sigmoid", {LOSS: LOSS.replace("logits", "logits.sigmoid()")}),
     ("accumulated", {"optimizer.zero_grad()": "pass"}),
     ("backward_twice", {BACK: f"{BACK}\n    {BACK}"}),
     ("loss_summed", {LOSS: LOSS[:-1] + ', reduction="sum")'}),

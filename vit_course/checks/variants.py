@@ -115,7 +115,7 @@ def unedited(noting: bool) -> dict[str, FunctionType]:
 
 def namespace(mistakes: Sequence[Mistake] = (), note: Callable | None = None) -> dict[str, object]:
     """Return all twins, with these mistakes in them; ``note(name, variables, result)`` hears what each one returns."""
-    names = imports() | ({"_note": note} if note else {})
+    names = imports() | {"TWIN": True} | ({"_note": note} if note else {})
     twins = unedited(note is not None)
     for part in {mistake.part for mistake in mistakes}:
         edits = tuple(span for mistake in mistakes if mistake.part == part for span in mistake.spans)
