@@ -36,6 +36,7 @@ TOTAL = {"total": "rollout[0, 0].sum().item()"}
 ROLLOUT = table(
     "attention_rollout",
     ("largest_head", {HEADS: "layer.amax(dim=1)"}),
+    ("largest_head/shared", {HEADS: "layer.amax(dim=1)", HALF: "(attention + identity) / (attention + identity).sum(dim=-1, keepdim=True)"}),
     ("smallest_head", {HEADS: "layer.amin(dim=1)"}),
     ("heads_added", {HEADS: "layer.sum(dim=1)"}),
     ("first_head", {HEADS: "layer[:, 0]"}),
@@ -329,5 +330,5 @@ def silenced(function: Callable, case: Case) -> object:
 
 
 silence_heads = declare(
-    "silence_heads", "silence_heads", inside.silence_heads, [MODELS], SILENCE, run=silenced, gradients=False
+    "silence_heads", "silence_heads", inside.silence_heads, [MODELS], SILENCE, run=silenced, gradients=False, most_tries=300
 )

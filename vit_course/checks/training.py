@@ -337,6 +337,7 @@ train_step = declare(
     gradients=False,
     before=[arguments(training.train_step, None, None, None, None, label_smoothing=0.0, max_grad_norm=None), events],
     behaviors=[step_is_plain],
+    most_tries=300,
 )
 
 # --- evaluation ------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from vit_course.checks.verdict import sentence
 
 TWINS = Path(__file__).with_name("twins.py").read_text(encoding="utf-8")
 SOURCES = {part.name: ast.get_source_segment(TWINS, part) for part in ast.parse(TWINS).body if hasattr(part, "args")}
-MOST_COMBINATIONS, MOST_CALLS = 3000, 9000  # bounds of a search: less than a second of one core
+MOST_CALLS = 9000  # of twins in one search: less than a second of one core
 
 
 @dataclass(frozen=True)
@@ -169,6 +169,7 @@ def explanation(
     results: Sequence,
     *,
     most: int = 2,
+    most_tries: int = 3000,
     rank: Callable[[Mistake], int | None] = lambda mistake: 0,
 ) -> tuple[Mistake, ...]:
     """Return the fewest mistakes that give all results; an empty tuple if none do.
@@ -178,6 +179,7 @@ def explanation(
         runs: for every case a :class:`vit_course.checks.engine.TwinRun`.
         results: the learner's, in the same order.
         most: how many mistakes may come together.
+        most_tries: how many combinations are tried at most; fewer where a run calls many twins.
         rank: orders the mistakes that may come together with others, None for none; asked if none explains all alone.
     """
     targets = [Target(result) for result in results]
@@ -205,7 +207,7 @@ def explanation(
                     yield chosen
 
     calls = len(noted((), runs[order[0]]))  # of twins in one run, a measure of its time
-    bound = len(mistakes) + min(MOST_COMBINATIONS, MOST_CALLS // calls) // (10 if drawn else 1)
+    bound = len(mistakes) + min(most_tries, MOST_CALLS // calls) // (10 if drawn else 1)
     return next((chosen for chosen in islice(candidates(), bound) if explains(chosen)), ())
 
 
