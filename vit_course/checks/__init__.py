@@ -9,3 +9,31 @@ from vit_course.checks.model import vision_transformer
 from vit_course.checks.training import evaluate, learning_rate_schedule, parameter_groups, random_shift, train_step
 from vit_course.checks.values import same_values
 from vit_course.checks.verdict import CheckFailed, Verdict
+
+__all__ = [
+    "CheckFailed",
+    "Verdict",
+    "attention_distance",
+    "attention_rollout",
+    "attention_weights",
+    "clinic",
+    "encoder",
+    "encoder_block",
+    "evaluate",
+    "image_embedding",
+    "layer_norm",
+    "learning_rate_schedule",
+    "mlp_block",
+    "multi_head_attention",
+    "nearest",
+    "parameter_groups",
+    "patch_embedding",
+    "patchify",
+    "random_shift",
+    "same_values",
+    "scaled_dot_product_attention",
+    "silence_heads",
+    "train_step",
+    "unpatchify",
+    "vision_transformer",
+]

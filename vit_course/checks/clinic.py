@@ -14,31 +14,14 @@ from torch.utils.data import TensorDataset
 
 import vit_course
 from vit_course import attention
-from vit_course.checks.attention import ATTENTION, HEADS, LAYER, MULTI_HEAD, STAGES, TOKENS, WEIGHTS, WIDTH
+from vit_course.checks.attention import HEADS, LAYER, STAGES, TOKENS
 from vit_course.checks.compare import describe, formula, same, set_parameters
-from vit_course.checks.embedding import CUT, IMAGES, PATCH_EMBEDDING, PATCHIFY, modes
-from vit_course.checks.encoder import (
-    BLOCK,
-    BLOCK_DROPOUT,
-    BLOCK_SIZES,
-    BLOCKS,
-    DRAWN,
-    DROPOUT,
-    END,
-    FIRST,
-    MIDDLE,
-    MLP,
-    NOTHING,
-    ONES,
-    SECOND,
-    drawn,
-    silent,
-)
+from vit_course.checks.embedding import IMAGES, modes
+from vit_course.checks.encoder import BLOCK_SIZES, BLOCKS, DRAWN, NOTHING, ONES, drawn, silent
 from vit_course.checks.engine import Case, Check
 from vit_course.checks.learner import check, running
 from vit_course.checks.modules import Mapping, build, layers_made_by
 from vit_course.checks.training import number
-from vit_course.checks.variants import table
 from vit_course.checks.verdict import NotWritten, Verdict, fail, sentence
 
 
@@ -55,11 +38,6 @@ def pair_case(label: str, b: int, heads: int, i: int, j: int, e: int, *, size: f
     return Case(label, (size * formula(b, heads, i, e), size * formula(b, heads, j, e, start=307)))
 
 
-SOFTMAX, SCALED = "scaled.softmax(dim=-1)", " * e**-0.5"
-ROWS = table(
-    "attention_weights",
-    ("symptom", {SCALED: "", SOFTMAX: f"{SOFTMAX} * e**-0.5"}, "ERRATA, source 004", {"total": "weights[0, 0, 0].sum().item()"}),
-)  # fmt: skip
 PAIRS = [
     pair_case("8 heads of width 96", 1, 8, 5, 5, 96),
     pair_case("three heads of width 5", 2, 3, 7, 7, 5),
@@ -81,29 +59,12 @@ MASKED = [
     masked_case("a mask (b, heads, i, j)", (2, 2, 4, 7), 4, 7, 2, 6),
     masked_case("scores in the hundreds", (6, 6), 6, 6, 2, 5, size=40.0),
 ]
-FILLED, SUM = "scores.masked_fill(~mask, -math.inf)", "scores.softmax(dim=-1)"
-MASKS = table(
-    "masked_weights",
-    ("symptom", {FILLED: "scores"}, "", {"share": "(result * ~mask).sum(dim=-1).mean().item()"}),
-    ("inverted", {"~mask": "mask"}),
-    ("zeros", {"-math.inf": "0.0"}),
-    ("after_softmax", {FILLED: "scores", SUM: f"{SUM} * mask"}),
-    ("shared_again", {FILLED: "scores", SUM: f"({SUM} * mask) / ({SUM} * mask).sum(dim=-1)"}),
-    ("unscaled", {" / query.shape[-1] ** 0.5": ""}),
-    ("not_low_enough", {"-math.inf": "-100.0"}),
-    ("added", {FILLED: "scores + mask"}),
-)
 
 
 def masked_reference(query: Tensor, key: Tensor, mask: Tensor) -> Tensor:
     """Return attention weights that are 0 where the mask is False."""
     return (query @ key.mT * query.shape[-1] ** -0.5).masked_fill(~mask, -math.inf).softmax(dim=-1)
 
-
-RESHAPED = table(
-    "patchify",
-    ("symptom", {CUT: "images.reshape(len(images), -1, images.shape[1] * patch_size**2)"}, "", {"moved": "images.shape[1]"}),
-)  # fmt: skip
 
 LOGITS = nn.Flatten()  # a model whose images are its logits: nothing to learn, nothing to go wrong
 
@@ -118,17 +79,6 @@ LOSSES = [
     loss_case("one image, three classes", 2 * formula(1, 3), [1]),
     loss_case("logits of 200, whose exp overflows", torch.tensor([[200.0, 0.0], [-200.0, 3.0], [5.0, 6.0]]), [1, 1, 0]),
 ]
-ENTROPY, RIGHT = "F.cross_entropy(logits, labels)", "logits.softmax(dim=-1)[torch.arange(len(labels)), labels]"
-LOSS = table(
-    "batch_loss",
-    ("symptom", {ENTROPY: "F.cross_entropy(logits.softmax(dim=-1), labels)"}, "", {"floor": "torch.tensor(torch.e + 9).log().item() - 1"}),
-    ("log_of_softmax", {ENTROPY: f"-{RIGHT}.log().mean()"}),
-    ("negative", {ENTROPY: f"-{RIGHT}.mean()"}),
-    ("nll_of_logits", {ENTROPY: "F.nll_loss(logits, labels)"}),
-    ("summed", {ENTROPY: 'F.cross_entropy(logits, labels, reduction="sum")'}),
-    ("over_images", {ENTROPY: "F.cross_entropy(logits.softmax(dim=0), labels)"}),
-    ("still_two", {ENTROPY: "F.cross_entropy(logits.sigmoid(), labels)"}),
-)  # fmt: skip
 
 
 def loss_reference(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
@@ -266,24 +216,6 @@ def rates(schedule: Callable, case: Case) -> Tensor:
     return torch.tensor([number(schedule(t, **case.kwargs), "a rate") for t in steps], dtype=torch.float64)
 
 
-CLAMP, PROGRESS = "min(progress, 1.0)", "(step - warmup_steps) / (total_steps - warmup_steps)"
-TOP = "max(warmup_steps - 1, 0)"
-RATE_FIELDS = {"total": "total_steps", "at": "2 * total_steps - warmup_steps", "rate": "peak"}
-RATES = table(
-    "capped_rate",
-    ("symptom", {CLAMP: "progress"}, "", RATE_FIELDS),
-    ("leaps", {CLAMP: "progress if progress < 1 else 0.0"}),
-    ("starts_over", {CLAMP: "progress % 1.0"}),
-    ("stretched", {CLAMP: "min(progress / 2, 1.0)"}),
-    ("half", {CLAMP: "min(progress, 0.5)"}),
-    ("from_below", {CLAMP: "max(progress, 1.0)"}),
-    ("lesson_6", {PROGRESS: f"(step - {TOP}) / max(total_steps - 1 - {TOP}, 1)"}),
-    ("lesson_6/unguarded", {PROGRESS: "(step - (warmup_steps - 1)) / (total_steps - warmup_steps)"}),
-    ("lesson_6/last_step", {PROGRESS: "(step - warmup_steps) / (total_steps - 1 - warmup_steps)"}),
-    ("late_warmup", {"(step + 1)": "step"}),
-)
-
-
 def rate_reference(step: int, *, total_steps: int, warmup_steps: int, peak: float) -> float:
     """Return the arguments' names, for messages; the twin computes the rate."""
     raise NotImplementedError
@@ -307,19 +239,6 @@ POSITIONS = [
     Case("more images than tokens", (formula(6, 3, 5),), options=dict(max_len=7, hidden_dim=5)),
 ]
 FULL_TABLE = Case("as many tokens as positions", (formula(2, 6, 4),), options=dict(max_len=6, hidden_dim=4))
-TAKEN = "[:, : x.shape[1]]"
-ADD = table(
-    "add_positions",
-    ("symptom", {TAKEN: "[:, x.shape[1]]"}, "", {"s": "x.shape[1]"}),
-    ("one_row/first", {TAKEN: "[:, :1]"}, "", {"which": '"the first"'}),
-    ("one_row/last", {TAKEN: "[:, -1:]"}, "", {"which": '"the last of the table"'}),
-    ("one_row/before", {TAKEN: "[:, x.shape[1] - 1 : x.shape[1]]"}, "", {"which": '"the one before"'}),
-    ("one_row/mean", {TAKEN: "[:, : x.shape[1]].mean(dim=1, keepdim=True)"}, "", {"which": '"their mean"'}),
-    ("one_row/images", {TAKEN: "[:, len(x) : len(x) + 1]"}, "", {"which": '"number len(x), which counts images"'}),
-    ("from_the_end", {TAKEN: "[:, -x.shape[1] :]"}),
-    ("skipped", {TAKEN: "[:, 1 : x.shape[1] + 1]"}),
-    ("multiplied", {"x + rows": "x * rows"}),
-)
 
 
 class Scripted(nn.Module):
@@ -372,22 +291,6 @@ def in_batches(function: Callable, mapping: Mapping) -> None:
             raise fail("clinic.too_many", count=max(model.sizes), size=size)
 
 
-SHARES, MEAN = "[right / size for right, size in zip(rights, sizes, strict=True)]", "sum(rights) / sum(sizes)"
-FULL = "[k for k, size in enumerate(sizes) if size == batch_size]"
-ACCURACY = table(
-    "accuracy",
-    ("symptom", {MEAN: f"sum({SHARES}) / len(sizes)"}),
-    ("full_batches", {MEAN: "sum(rights) / (len(sizes) * batch_size)"}),
-    ("weighted_alike", {MEAN: f"sum({SHARES}) * batch_size / sum(sizes)"}),
-    ("last_left_out", {MEAN: f"sum(rights[k] for k in {FULL}) / max(sum(sizes[k] for k in {FULL}), 1)"}),
-    ("means_by_images", {MEAN: f"sum({SHARES}) / sum(sizes)"}),
-    ("last_batch", {MEAN: "rights[-1] / sizes[-1]"}),
-    ("first_batch", {MEAN: "rights[0] / sizes[0]"}),
-    ("count", {MEAN: "sum(rights)"}),
-    ("percent", {MEAN: f"100 * {MEAN}"}),
-)
-
-
 def accuracy_reference(model: nn.Module, dataset: TensorDataset, batch_size: int) -> float:
     """Return the arguments' names, for messages; the twin computes the accuracy."""
     raise NotImplementedError
@@ -403,35 +306,11 @@ class Attention(vit_course.MultiHeadSelfAttention):
         super().__init__(hidden_dim=hidden_dim, num_heads=num_heads)
 
 
-HIDDEN_ROOT = table(
-    "attention_weights",
-    ("symptom_heads", {SCALED: f" * {WIDTH}**-0.5"}, "", {"heads": "query.shape[1]"}),
-)
-
-
 class Block(vit_course.EncoderBlock):
     """A block with one rate."""
 
     def __init__(self, *, hidden_dim: int, num_heads: int, mlp_dim: int, dropout: float = 0.0) -> None:
         super().__init__(hidden_dim=hidden_dim, num_heads=num_heads, mlp_dim=mlp_dim, dropout=dropout)
-
-
-UNDROPPED = (
-    "F.gelu(read_again @ self.mlp.linear_1.weight.T + self.mlp.linear_1.bias) @ self.mlp.linear_2.weight.T"
-    " + self.mlp.linear_2.bias"
-)
-STREAM = {FIRST: "attended", MIDDLE: "middle = drop(self, x) + first", SECOND: UNDROPPED}
-STREAM_DROPPED = table(
-    "encoder_block",
-    ("symptom", STREAM | {END: "return drop(self, middle) + second"}, "ERRATA, source 004"),
-    ("stream_dropped", {FIRST: "attended", MIDDLE: "middle = drop(self, x) + first"}),
-    ("second_stream_dropped", {SECOND: UNDROPPED, END: "return drop(self, middle) + second"}),
-    ("nothing_dropped", {FIRST: "attended", SECOND: UNDROPPED}),
-    ("second_not_dropped", {SECOND: UNDROPPED}),
-    ("sum_dropped", {FIRST: "attended", MIDDLE: "middle = drop(self, x + first)"}),
-    ("second_sum_dropped", {SECOND: UNDROPPED, END: "return drop(self, middle + second)"}),
-    ("both_sums_dropped", {FIRST: "attended", MIDDLE: "middle = drop(self, x + first)", SECOND: UNDROPPED, END: "return drop(self, middle + second)"}),
-)  # fmt: skip
 
 
 def writes(bias: str) -> Callable[[nn.Module], None]:
@@ -468,43 +347,30 @@ POOLED = [
     Case("one image of 9 patches", (4 * formula(1, 10, 6),), options=dict(hidden_dim=6, num_classes=4)),
     Case("a single patch", (4 * formula(3, 2, 5),), options=dict(hidden_dim=5, num_classes=2)),
 ]
-POOL, SIZES = 'reduce(tokens[:, 1:], "b n d -> b d", "mean")', {"s": "tokens.shape[1]", "n": "tokens.shape[1] - 1"}
-POOLS = table(
-    "mean_head",
-    ("symptom", {POOL: "tokens.mean(dim=1)"}),
-    ("divided_by_all", {POOL: "tokens[:, 1:].sum(dim=1) / tokens.shape[1]"}, "", SIZES),
-    ("token_in_sum", {POOL: "tokens.sum(dim=1) / (tokens.shape[1] - 1)"}, "", SIZES),
-    ("token_alone", {POOL: "tokens[:, 0]"}),
-    ("last_left_out", {POOL: "tokens[:, :-1].mean(dim=1)"}),
-    ("summed", {POOL: "tokens[:, 1:].sum(dim=1)"}),
-    ("largest", {POOL: "tokens[:, 1:].amax(dim=1)"}),
-    ("normalized", {POOL: f"F.layer_norm({POOL}, tokens.shape[-1:], eps=1e-6)"}),
-)
 
 # --- all cases -------------------------------------------------------------------------------------------------------
 
 
-def case(name: str, twin: str, reference: Callable, cases: list, mistakes: list, **rest: object) -> Check:
+def case(name: str, twin: str, reference: Callable, cases: list, mistakes: str, **rest: object) -> Check:
     """Return the check of a case."""
     return Check(name, twin, reference, cases, mistakes, mappable=False, **rest)
 
 
 CLINIC = [
-    case("rows", "attention_weights", attention.attention_weights, [PAIRS], ROWS + WEIGHTS, stages=STAGES),
-    case("padding", "masked_weights", masked_reference, [MASKED], MASKS),
-    case("patches", "patchify", vit_course.patchify, [IMAGES], RESHAPED + PATCHIFY),
-    case("loss", "batch_loss", loss_reference, [LOSSES], LOSS),
-    case("projection", "patch_embedding", Projection, [PROJECTIONS], PATCH_EMBEDDING + PATCHIFY, before=[made_where]),
+    case("rows", "attention_weights", attention.attention_weights, [PAIRS], "rows attention_weights", stages=STAGES),
+    case("padding", "masked_weights", masked_reference, [MASKED], "masked_weights"),
+    case("patches", "patchify", vit_course.patchify, [IMAGES], "patches patchify"),
+    case("loss", "batch_loss", loss_reference, [LOSSES], "batch_loss"),
+    case("projection", "patch_embedding", Projection, [PROJECTIONS], "patch_embedding patchify", before=[made_where]),
     None,
-    case("rate", "capped_rate", rate_reference, [SCHEDULES], RATES, run=rates, gradients=False),
-    case("positions", "add_positions", Positions, [POSITIONS, [FULL_TABLE]], ADD),
-    case("accuracy", "accuracy", accuracy_reference, [ANSWERS], ACCURACY, run=measured, gradients=False,
+    case("rate", "capped_rate", rate_reference, [SCHEDULES], "capped_rate", run=rates, gradients=False),
+    case("positions", "add_positions", Positions, [POSITIONS, [FULL_TABLE]], "add_positions"),
+    case("accuracy", "accuracy", accuracy_reference, [ANSWERS], "accuracy", run=measured, gradients=False,
          behaviors=[in_batches]),
-    case("heads", "multi_head_attention", Attention, [TOKENS], HIDDEN_ROOT + MULTI_HEAD + HEADS + WEIGHTS + ATTENTION,
-         stages=LAYER),
-    case("block", "encoder_block", Block, [BLOCKS, BRANCHES, modes(BLOCKS[0].options, BLOCKS[0].args[0], "dropout")],
-         BLOCK + MLP, dropout=STREAM_DROPPED + BLOCK_DROPOUT + DROPOUT),
-    case("pooling", "mean_head", MeanHead, [POOLED], POOLS),
+    case("heads", "multi_head_attention", Attention, [TOKENS], f"heads multi_head_attention {HEADS}", stages=LAYER),
+    case("block", "encoder_block", Block, [BLOCKS, modes(BLOCKS[0].options, BLOCKS[0].args[0], "dropout"), BRANCHES],
+         "block encoder_block mlp_block drop"),
+    case("pooling", "mean_head", MeanHead, [POOLED], "mean_head"),
 ]  # fmt: skip
 NAMES = [repaired.name if repaired else "residual" for repaired in CLINIC]
 

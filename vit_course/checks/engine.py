@@ -28,7 +28,7 @@ from vit_course.checks.modules import (
     takes,
 )
 from vit_course.checks.trace import Progress
-from vit_course.checks.variants import Mistake, explanation, namespace, told
+from vit_course.checks.variants import Mistake, explanation, mistakes_of, namespace, told
 from vit_course.checks.verdict import CheckFailed, NotWritten, Verdict, fail, sentence
 
 
@@ -76,8 +76,7 @@ class Check:
         twin: the function of ``twins.py`` that the learner's code must equal.
         reference: the course's own, whose arguments messages name, and whose parameters a learner's class gets.
         cases: groups of cases; a group is judged only if the one before is right.
-        mistakes: those that the values are searched for, the likeliest first.
-        dropout: mistakes that show in train mode only.
+        mistakes: sections of ``mistakes.toml`` that the values are searched for, the likeliest first.
         stages: where a computation may be right, in order; see :func:`vit_course.checks.trace.how_far`.
         run: calls a function with a case; for what is not simply a function of tensors.
         gradients: whether gradients are compared too.
@@ -91,8 +90,7 @@ class Check:
     twin: str
     reference: Callable
     cases: Sequence[Sequence[Case]]
-    mistakes: Sequence[Mistake] = ()
-    dropout: Sequence[Mistake] = ()
+    mistakes: str
     stages: Sequence[str] = ()
     run: Callable[[Callable, Case], object] = call
     gradients: bool = True
@@ -101,6 +99,11 @@ class Check:
     most: int = 2
     most_tries: int = 3000
     mappable: bool = True
+
+    def known(self, *, drawn: bool = False) -> list[Mistake]:
+        """Return the mistakes that show in eval mode, or those that dropout alone shows."""
+        sections = self.mistakes.split()
+        return [mistake for section in sections for mistake in mistakes_of(section) if mistake.drawn == drawn]
 
     @property
     def is_class(self) -> bool:
@@ -279,7 +282,7 @@ class Trial:
         runs, found = runs[: len(results)], ()
         progress = cache(lambda: self.progress(cases, runs))
         if isinstance(came, Draws) or same(self.learners(case), came):  # no mistake explains random values
-            mistakes = self.check.dropout if case.training else self.check.mistakes
+            mistakes = self.check.known(drawn=case.training)
             earlier = [self.twin(first) for first in self.check.cases[0] if cases[0] is not self.check.cases[0][0]]
             order = sorted(range(len(runs)), key=lambda k: k not in wrong)  # those that tell most
             found = explanation(
@@ -290,7 +293,7 @@ class Trial:
                 most_tries=self.check.most_tries,
                 rank=lambda mistake: progress().rank(mistake),
             )
-        if found and found[0].name.startswith("symptom") and len(found) == 1:  # the code as it came
+        if found and ".symptom" in found[0].id and len(found) == 1:  # the code as it came
             raise NotWritten(sentence("engine.not_repaired", symptom=told(found, runs[first])))
         if found:
             failure = CheckFailed(f"{told(found, runs[first])}\n  {at}")

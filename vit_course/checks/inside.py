@@ -13,7 +13,6 @@ from vit_course import inside
 from vit_course.checks.compare import formula, named, same, set_parameters, unchanged
 from vit_course.checks.engine import Case, call, declare
 from vit_course.checks.learner import place
-from vit_course.checks.variants import table
 from vit_course.checks.verdict import fail
 
 
@@ -30,45 +29,14 @@ ROLLED = [
     Case("four layers", (some_maps(4, 3, 2, 6),)),
     Case("one layer", (some_maps(1, 2, 2, 3),)),
 ]
-HEADS, HALF, PRODUCT = "layer.mean(dim=1)", "(attention + identity) / 2", "rollout = matrix @ rollout"
-LAYERS, RETURN = "matrices[1:]", "return rollout"
-TOTAL = {"total": "rollout[0, 0].sum().item()"}
-ROLLOUT = table(
-    "attention_rollout",
-    ("largest_head", {HEADS: "layer.amax(dim=1)"}),
-    ("largest_head/shared", {HEADS: "layer.amax(dim=1)", HALF: "(attention + identity) / (attention + identity).sum(dim=-1, keepdim=True)"}),
-    ("smallest_head", {HEADS: "layer.amin(dim=1)"}),
-    ("heads_added", {HEADS: "layer.sum(dim=1)"}),
-    ("first_head", {HEADS: "layer[:, 0]"}),
-    ("last_head", {HEADS: "layer[:, -1]"}),
-    ("heads_kept", {HEADS: "layer"}),
-    ("no_skip", {HALF: "attention"}),
-    ("not_halved", {HALF: "attention + identity"}, "", TOTAL),
-    ("half_identity", {HALF: "attention + identity / 2"}, "", TOTAL),
-    ("half_attention", {HALF: "attention / 2 + identity"}, "", TOTAL),
-    ("softmax_of_sum", {HALF: "(attention + identity).softmax(dim=-1)"}),
-    ("softmax_of_half", {HALF: f"({HALF}).softmax(dim=-1)"}),
-    ("ones", {HALF: "(attention + 1) / 2"}),
-    ("layers_transposed", {HALF: "(attention.mT + identity) / 2"}),
-    ("other_order", {PRODUCT: "rollout = rollout @ matrix"}),
-    ("averaged", {RETURN: "return torch.stack(matrices).mean(dim=0)"}),
-    ("elementwise", {PRODUCT: "rollout = matrix * rollout"}),
-    ("elementwise/shared", {PRODUCT: "rollout = matrix * rollout", RETURN: "return rollout / rollout.sum(dim=-1, keepdim=True)"}),
-    ("added", {PRODUCT: "rollout = matrix + rollout"}),
-    ("last_layer", {RETURN: "return matrices[-1]"}),
-    ("first_layer", {RETURN: "return matrices[0]"}),
-    ("transposed", {RETURN: "return rollout.mT"}),
-    ("softmax_of_result", {RETURN: "return rollout.softmax(dim=-1)"}),
-    ("skip_once", {HALF: "attention", RETURN: "return (rollout + identity) / 2"}),
-    ("first_image", {RETURN: "return rollout[0]"}),
-    ("first_image/kept", {RETURN: "return rollout[:1]"}),
-    ("images_averaged", {RETURN: "return rollout.mean(dim=0)"}),
-    ("token_row", {RETURN: "return rollout[:, 0]"}),
-    ("token_row/patches", {RETURN: "return rollout[:, 0, 1:]"}),
-    ("every_layer", {"rollout = matrices[0]": "rollout = matrices[0]\n    every = [rollout]", PRODUCT: f"{PRODUCT}\n        every.append(rollout)", RETURN: "return torch.stack(every)"}),
-)  # fmt: skip
 attention_rollout = declare(
-    "attention_rollout", "attention_rollout", inside.attention_rollout, [ROLLED], ROLLOUT, gradients=False, most=3
+    "attention_rollout",
+    "attention_rollout",
+    inside.attention_rollout,
+    [ROLLED],
+    "attention_rollout",
+    gradients=False,
+    most=3,
 )
 
 # --- attention distance ----------------------------------------------------------------------------------------------
@@ -85,40 +53,6 @@ GRIDS = [
     on_grid("a square grid, one layer and one head", 1, 3, 1, 3, 3),
     on_grid("a grid of one row", 2, 3, 5, 1, 4),
 ]
-PLACES, DISTANCE, TOKENS = "place // gw, place % gw", "(down**2 + along**2).sqrt()", "[..., 1:, 1:]"
-SHARE, END = "weights / weights.sum(dim=-1, keepdim=True)", "spread.sum(dim=-1).mean(dim=(1, 3))"
-ALL_TOKENS = "F.pad((down**2 + along**2).sqrt(), (1, 0, 1, 0))"
-DISTANCES = table(
-    "attention_distance",
-    ("last_left_out", {TOKENS: "[..., :-1, :-1]"}),
-    ("sides_mixed/key", {TOKENS: "[..., :-1, 1:]"}),
-    ("sides_mixed/query", {TOKENS: "[..., 1:, :-1]"}),
-    ("not_shared", {SHARE: "weights"}),
-    ("over_queries", {SHARE: SHARE.replace("dim=-1", "dim=-2")}),
-    ("one_sum", {SHARE: "weights * weights.shape[-1] / weights.sum(dim=(-2, -1), keepdim=True)"}),
-    ("softmax", {SHARE: "weights.softmax(dim=-1)"}),
-    ("largest", {SHARE: "F.one_hot(weights.argmax(dim=-1), weights.shape[-1]).float()"}),
-    ("all_alike", {SHARE: "torch.full_like(weights, 1 / weights.shape[-1])"}),
-    ("exchanged", {PLACES: "place // gh, place % gh"}),
-    ("squared", {DISTANCE: "down**2 + along**2"}),
-    ("city_block", {DISTANCE: "down.abs() + along.abs()"}),
-    ("larger_step", {DISTANCE: "torch.maximum(down.abs(), along.abs())"}),
-    ("numbers", {DISTANCE: "(place[:, None] - place).abs().float()"}),
-    ("rows_only", {DISTANCE: "down.abs()"}),
-    ("columns_only", {DISTANCE: "along.abs()"}),
-    ("token_kept", {TOKENS: "", SHARE: "weights", DISTANCE: ALL_TOKENS}),
-    ("root_of_mean", {DISTANCE: "down**2 + along**2", END: f"({END}).sqrt()"}),
-    ("mean_over_keys", {END: "spread.mean(dim=(1, 3, 4))"}),
-    ("queries_added", {END: "spread.sum(dim=(3, 4)).mean(dim=1)"}),
-    ("images_added", {END: "spread.sum(dim=-1).mean(dim=3).sum(dim=1)"}),
-    ("first_image", {END: "spread.sum(dim=-1).mean(dim=3)[:, 0]"}),
-    ("first_query", {END: "spread.sum(dim=-1).mean(dim=1)[..., 0]"}),
-    ("heads_layers", {END: f"{END}.T"}),
-    ("images_kept", {END: "spread.sum(dim=-1).mean(dim=3)"}),
-    ("heads_averaged", {END: "spread.sum(dim=-1).mean(dim=(1, 2, 3))"}),
-    ("images_for_heads", {END: "spread.sum(dim=-1).mean(dim=(2, 3))"}),
-    ("queries_kept", {END: "spread.sum(dim=-1).mean(dim=1)"}),
-)
 
 
 def distance_reference(maps: list[Tensor], grid_size: tuple[int, int]) -> Tensor:
@@ -127,7 +61,13 @@ def distance_reference(maps: list[Tensor], grid_size: tuple[int, int]) -> Tensor
 
 
 attention_distance = declare(
-    "attention_distance", "attention_distance", distance_reference, [GRIDS], DISTANCES, gradients=False, most=3
+    "attention_distance",
+    "attention_distance",
+    distance_reference,
+    [GRIDS],
+    "attention_distance",
+    gradients=False,
+    most=3,
 )
 
 # --- nearest neighbors -----------------------------------------------------------------------------------------------
@@ -153,40 +93,6 @@ SEARCHES = [
     Case("one query and one neighbor", (vectors(6, 3, start=31), vectors(1, 3, start=71), 1)),
     Case("all of the features", (vectors(4, 6, start=47), vectors(5, 6, start=59), 4)),
 ]
-OF_FEATURES, OF_QUERIES = "features.norm(dim=-1, keepdim=True)", "queries.norm(dim=-1, keepdim=True)"
-PRODUCTS, BEST, PAIR = "queries @ features.T", "similarity.topk(count, dim=-1)", "return values, indices"
-APART = "-(queries[:, None] - features).norm(dim=-1)"
-RAW = {f"features = features / {OF_FEATURES}": "pass", f"queries = queries / {OF_QUERIES}": "pass"}
-NEAREST = table(
-    "nearest",
-    ("dot_product", RAW),
-    ("features_only", {f"queries = queries / {OF_QUERIES}": "pass"}),
-    ("queries_only", {f"features = features / {OF_FEATURES}": "pass"}),
-    ("distance", RAW | {PRODUCTS: APART, PAIR: "return -values, indices"}),
-    ("distance/negative", RAW | {PRODUCTS: APART}),
-    ("distance/squared", RAW | {PRODUCTS: f"-({APART}) ** 2", PAIR: "return -values, indices"}),
-    ("distance/negative_squared", RAW | {PRODUCTS: f"-({APART}) ** 2"}),
-    ("unit_distance", {PRODUCTS: APART, PAIR: "return -values, indices"}),
-    ("unit_distance/negative", {PRODUCTS: APART}),
-    ("unit_distance/squared", {PRODUCTS: f"-({APART}) ** 2", PAIR: "return -values, indices"}),
-    ("unit_distance/negative_squared", {PRODUCTS: f"-({APART}) ** 2"}),
-    ("one_minus", {PAIR: "return 1 - values, indices"}),
-    ("columns", {OF_FEATURES: "features.norm(dim=0)", OF_QUERIES: "queries.norm(dim=0)"}),
-    ("whole_matrix", {OF_FEATURES: "features.norm()", OF_QUERIES: "queries.norm()"}),
-    ("squares", {OF_FEATURES: f"{OF_FEATURES} ** 2", OF_QUERIES: f"{OF_QUERIES} ** 2"}),
-    ("sums", {OF_FEATURES: OF_FEATURES.replace("norm", "sum"), OF_QUERIES: OF_QUERIES.replace("norm", "sum")}),
-    ("correlation", {"features = features": "features = features - features.mean(dim=-1, keepdim=True)\n    queries = queries - queries.mean(dim=-1, keepdim=True)\n    features = features"}),
-    ("absolute", {PRODUCTS: f"({PRODUCTS}).abs()"}),
-    ("softmax", {PRODUCTS: f"({PRODUCTS}).softmax(dim=-1)"}),
-    ("least", {BEST: "similarity.topk(count, largest=False)"}),
-    ("worst_first", {BEST: f"[part.flip(-1) for part in {BEST}]"}),
-    ("best_left_out", {BEST: "[part[:, 1 : count + 1] for part in similarity.sort(descending=True)]"}),
-    ("all_returned", {BEST: "similarity.topk(similarity.shape[1])"}),
-    ("for_features", {BEST: "similarity.T.topk(count)"}),
-    ("axes", {BEST: f"[part.T for part in {BEST}]"}),
-    ("along_queries", {BEST: "similarity.topk(count, dim=0)"}),
-    ("swapped", {PAIR: "return indices, values"}),
-)  # fmt: skip
 
 
 def neighbors(search: Callable, case: Case) -> object:
@@ -205,7 +111,7 @@ def neighbors(search: Callable, case: Case) -> object:
     return Neighbors(*result)
 
 
-nearest = declare("nearest", "nearest", inside.nearest, [SEARCHES], NEAREST, run=neighbors, gradients=False)
+nearest = declare("nearest", "nearest", inside.nearest, [SEARCHES], "nearest", run=neighbors, gradients=False)
 
 # --- silenced heads --------------------------------------------------------------------------------------------------
 
@@ -228,50 +134,13 @@ MODELS = [
     model_case("all heads of a layer", [(0, head) for head in range(4)], **BROAD),
     model_case("no head", [], **DEEP),
 ]
-COLUMNS, LOOP, KEEP = "weight[:, head * e : (head + 1) * e]", "for layer, head in heads:", "bias[:] = bias"
-ZERO = f"{COLUMNS} = 0"
 ROWS = "attention.qkv.{kind}.chunk(3)[{third}][head * e : (head + 1) * e] = 0"
-EVERY = "[(k, h) for k in {layers} for h in range(model.encoder.layers[k].self_attention.num_heads) if (k, h) not in heads]"
-ALL_LAYERS = "range(len(model.encoder.layers))"
 
 
 def zeroed(*thirds: int, bias: bool = True) -> str:
     """Return code that zeroes a head's rows in query (0), key (1) or value (2)."""
     kinds = ("weight", "bias") if bias else ("weight",)
     return "; ".join(ROWS.format(kind=kind, third=third) for third in thirds for kind in kinds)
-
-
-SILENCE = table(
-    "silence_heads",
-    ("nothing", {ZERO: "pass"}),
-    ("rows", {COLUMNS: "weight[head * e : (head + 1) * e]"}),
-    ("every_nth", {COLUMNS: "weight[:, head :: attention.num_heads]"}),
-    ("not_times_e", {COLUMNS: "weight[:, head : head + e]"}),
-    ("one_column", {COLUMNS: "weight[:, head : head + 1]"}),
-    ("other_width", {"e = attention.hidden_dim // attention.num_heads": "e = attention.num_heads"}),
-    ("to_the_end", {COLUMNS: "weight[:, head * e :]"}),
-    ("from_the_start", {COLUMNS: "weight[:, : (head + 1) * e]"}),
-    ("all_heads", {COLUMNS: "weight[:]"}),
-    ("pairs_exchanged", {LOOP: "for head, layer in heads:"}),
-    ("layers_from_one", {"layers[layer]": "layers[layer - 1]"}),
-    ("heads_from_one", {LOOP: "for layer, head in [(layer, head - 1) for layer, head in heads]:"}),
-    ("bias", {KEEP: "bias[:] = 0"}),
-    ("slice_of_bias", {KEEP: "bias[head * e : (head + 1) * e] = 0"}),
-    ("queries_or_keys/both", {ZERO: zeroed(0, 1)}),
-    ("queries_or_keys/weights", {ZERO: zeroed(0, 1, bias=False)}),
-    ("queries_or_keys/queries", {ZERO: zeroed(0)}),
-    ("queries_or_keys/keys", {ZERO: zeroed(1)}),
-    ("queries_or_keys/key_weights", {ZERO: zeroed(1, bias=False)}),
-    ("query_weights", {ZERO: zeroed(0, bias=False)}),
-    ("value_weights", {ZERO: zeroed(2, bias=False)}),
-    ("by_head", {ZERO: "rows = slice((3 * head + 2) * e, (3 * head + 3) * e); attention.qkv.weight[rows] = 0; attention.qkv.bias[rows] = 0"}),
-    ("last_pair", {LOOP: "for layer, head in heads[-1:]:"}),
-    ("first_pair", {LOOP: "for layer, head in heads[:1]:"}),
-    ("last_of_layer", {LOOP: "for layer, head in dict(heads).items():"}),
-    ("others", {LOOP: f"for layer, head in {EVERY.format(layers=ALL_LAYERS)}:"}),
-    ("others_of_layer", {LOOP: f"for layer, head in {EVERY.format(layers='{k for k, _ in heads}')}:"}),
-    ("new_model", {"return model": "model.head.weight[:] = 0; model.head.bias[:] = 0\n    return model"}),
-)  # fmt: skip
 
 
 @torch.no_grad()
@@ -330,5 +199,12 @@ def silenced(function: Callable, case: Case) -> object:
 
 
 silence_heads = declare(
-    "silence_heads", "silence_heads", inside.silence_heads, [MODELS], SILENCE, run=silenced, gradients=False, most_tries=300
+    "silence_heads",
+    "silence_heads",
+    inside.silence_heads,
+    [MODELS],
+    "silence_heads",
+    run=silenced,
+    gradients=False,
+    most_tries=300,
 )

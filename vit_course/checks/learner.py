@@ -154,9 +154,7 @@ def running(doing: str = "") -> Iterator[None]:
             raise NotWritten(sentence("learner.ellipsis")) from error
         message = " ".join(str(error).split()) or "no message"
         message = message if len(message) <= 300 else message[:297] + "..."
-        told = sentence(
-            "learner.stopped", error=type(error).__name__, doing=doing and f" {doing}", place=place(error)
-        )
+        told = sentence("learner.stopped", error=type(error).__name__, doing=doing and f" {doing}", place=place(error))
         raise CheckFailed("\n  ".join([told, message, *explained(error)])) from error
 
 
@@ -230,9 +228,13 @@ def never_returns(function: object) -> bool:
 
 def borrowed(subject: object) -> str:
     """Return a note on tensors and numbers that the learner's code reads from the notebook around it."""
-    functions = [subject] if isinstance(subject, FunctionType) else list(vars(subject).values()) if (
-        inspect.isclass(subject)
-    ) else []
+    functions = (
+        [subject]
+        if isinstance(subject, FunctionType)
+        else list(vars(subject).values())
+        if (inspect.isclass(subject))
+        else []
+    )
     notes = []
     for function in functions:
         if isinstance(function, FunctionType) and function.__module__ != nn.Module.__module__:

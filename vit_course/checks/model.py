@@ -9,11 +9,10 @@ import vit_course
 from vit_course.checks.attention import LAYER
 from vit_course.checks.compare import formula
 from vit_course.checks.dropout import RATE, draws
-from vit_course.checks.embedding import IMAGE_DROPOUT, IMAGE_EMBEDDING, PATCH_EMBEDDING, PATCHIFY, modes
-from vit_course.checks.encoder import ENCODER, PARTS, PARTS_DROPOUT, drawn, quiet, silent
+from vit_course.checks.embedding import modes
+from vit_course.checks.encoder import PARTS, drawn, quiet, silent
 from vit_course.checks.engine import Case, declare
 from vit_course.checks.modules import Mapping, build, own_names
-from vit_course.checks.variants import table
 from vit_course.checks.verdict import CheckFailed, fail
 
 
@@ -33,40 +32,6 @@ IMAGES = [
     image_case("pool='mean' and one channel", 3, 1, 8, 4, num_classes=4, pool="mean", **WIDE),
 ]
 
-HEAD, TOKEN, MEAN = "pooled @ self.head.weight.T + self.head.bias", "encoded[:, 0]", "encoded[:, 1:].mean(dim=1)"
-ASKED, ENCODED, EMBEDDED = 'self.pool == "token"', "encoder(self.encoder, tokens)", "image_embedding(self.embedding, images)"
-NORM = "layer_norm({}, self.encoder.ln.weight, self.encoder.ln.bias, eps=1e-6)"
-LAST = "(tokens - self.embedding.pos_embedding).roll(-1, 1) + self.embedding.pos_embedding"
-MODEL = table(
-    "vision_transformer",
-    ("token_in_mean", {MEAN: "encoded.mean(dim=1)"}),
-    ("pool_ignored/token", {ASKED: "True"}, "", {"read": '"the class token"'}),
-    ("pool_ignored/mean", {ASKED: "False"}, "", {"read": '"the mean of the patch tokens"'}),
-    ("pool_ignored/all", {ASKED: "False", MEAN: "encoded.mean(dim=1)"}, "", {"read": '"the mean of all tokens, class token included"'}),
-    ("pool_ignored/last", {ASKED: "True", TOKEN: "encoded[:, -1]"}, "", {"read": '"the last token"'}),
-    ("pools_swapped", {ASKED: 'self.pool == "mean"'}),
-    ("largest", {MEAN: "encoded[:, 1:].amax(dim=1)"}),
-    ("first_image_left_out", {MEAN: "encoded[1:].mean(dim=1)"}),
-    ("sum", {MEAN: "encoded[:, 1:].sum(dim=1)"}),
-    ("last_left_out", {MEAN: "encoded[:, :-1].mean(dim=1)"}),
-    ("mean_of_features", {MEAN: "encoded[:, 1:].mean(dim=2)"}),
-    ("pooled_then_normed", {ENCODED: "tokens\n    for layer in self.encoder.layers:\n        encoded = encoder_block(layer, encoded)", HEAD: HEAD.replace("pooled", NORM.format("pooled"))}),
-    ("normed_twice", {ENCODED: NORM.format(ENCODED)}),
-    ("softmax", {HEAD: f"({HEAD}).softmax(dim=-1)"}),
-    ("log_softmax", {HEAD: f"({HEAD}).log_softmax(dim=-1)"}),
-    ("sigmoid", {HEAD: f"({HEAD}).sigmoid()"}),
-    ("last_token", {TOKEN: "encoded[:, -1]"}),
-    ("first_patch", {TOKEN: "encoded[:, 1]"}),
-    ("first_image", {TOKEN: "encoded[0]"}),
-    ("every_token", {TOKEN: "encoded", MEAN: "encoded"}),
-    ("no_head", {HEAD: "pooled"}),
-    ("no_head_bias", {" + self.head.bias": ""}),
-    ("token_last", {ENCODED: ENCODED.replace("tokens", LAST), TOKEN: "encoded[:, -1]", MEAN: "encoded[:, :-1].mean(dim=1)"}),
-    ("no_encoder", {ENCODED: "tokens"}),
-    ("positions_again", {ENCODED: ENCODED.replace("tokens", "tokens + self.embedding.pos_embedding")}),
-    ("encoder_twice", {ENCODED: ENCODED.replace("tokens", ENCODED)}),
-    ("residual", {ENCODED: f"tokens + {ENCODED}"}),
-)  # fmt: skip
 CLASS_TOKEN = 48  # features of the class token, all of them shown by a head that changes nothing
 SIZES = dict(image_size=4, patch_size=2, in_channels=1, num_layers=2, num_heads=3, num_classes=CLASS_TOKEN,
              hidden_dim=CLASS_TOKEN, mlp_dim=CLASS_TOKEN)  # fmt: skip
@@ -156,8 +121,7 @@ vision_transformer = declare(
         modes(IMAGES[0].options, IMAGES[0].args[0], "dropout", "attention_dropout"),
         [alone("the positions", "positions", embedding_pos_embedding=1.0), *places(0), *places(1)],
     ],
-    MODEL + IMAGE_EMBEDDING + ENCODER + PARTS + PATCH_EMBEDDING + PATCHIFY,
-    IMAGE_DROPOUT + PARTS_DROPOUT,
+    f"vision_transformer image_embedding encoder {PARTS} patch_embedding patchify",
     stages=["image_embedding.result", "encoder_block.read", *LAYER, "encoder_block.attended", "encoder_block.middle",
             "encoder_block.result", "encoder.stream", "encoder.result", "vision_transformer.pooled"],
     before=[head_on_all_tokens],

@@ -52,7 +52,9 @@ def load(module: nn.Module, state: dict[str, Tensor], mapping: Mapping, mappable
         kinds = [("missing_names", missing), ("unknown_names", unknown)]
         parts = [sentence(f"modules.{kind}", names=few(keys)) for kind, keys in kinds if keys]
         cause = "other_names" if missing and unknown else "missing" if missing else "unknown"
-        hint = "hint_empty" if not own else "hint_mapping" if mapping else "hint_names" if mappable else "hint_only_names"
+        hint = (
+            "hint_empty" if not own else "hint_mapping" if mapping else "hint_names" if mappable else "hint_only_names"
+        )
         raise CheckFailed("\n  ".join([sentence(f"modules.{cause}"), *parts, sentence(f"modules.{hint}")]))
     for key, value in state.items():
         if mapping is not None and own[key].ndim > value.ndim > 1 and own[key].flatten(1).shape == value.shape:

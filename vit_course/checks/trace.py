@@ -1,4 +1,4 @@
-"""How far a learner's computation is right: the stages of the twin, looked for among the tensors that the code makes."""
+"""How far a learner's computation is right: the twin's stages, looked for among the tensors that the code makes."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property

@@ -17,7 +17,6 @@ from vit_course.checks.compare import describe, formula, named, same, set_parame
 from vit_course.checks.engine import Case, declare
 from vit_course.checks.learner import check, running
 from vit_course.checks.modules import Mapping, few, takes
-from vit_course.checks.variants import table
 from vit_course.checks.verdict import NotWritten, Verdict, fail, sentence
 
 
@@ -57,44 +56,6 @@ PLANS = [
     plan("warm-up in all steps but one", 7, 6, 2.0, 0.5),
     plan("warm-up in all steps", 6, 6, 2.0, 0.5),
 ]
-PROGRESS, TOP = "(step - top) / max(total_steps - 1 - top, 1)", "top = max(warmup_steps - 1, 0)"
-CLAMP, COSINE = "min(progress, 1.0)", "(1 + math.cos(math.pi * progress)) / 2"
-WARMUP, FALL = "peak * (step + 1) / warmup_steps", f"final + (peak - final) * {COSINE}"
-SCHEDULE = table(
-    "learning_rate_schedule",
-    ("from_zero", {"(step + 1) / warmup": "step / warmup"}),
-    ("from_zero/peak_in_time", {"(step + 1) / warmup_steps": "step / max(warmup_steps - 1, 1)"}),
-    ("short_of_peak", {"(step + 1) / warmup_steps": "(step + 1) / (warmup_steps + 1)"}),
-    ("from_two", {"(step + 1) / warmup": "(step + 2) / warmup"}),
-    ("no_warmup", {WARMUP: "peak"}),
-    ("no_warmup_at_all", {"step < warmup_steps": "False"}),
-    ("warmup_from_final", {WARMUP: "final + (peak - final) * (step + 1) / warmup_steps"}),
-    ("warmup_to_one", {WARMUP: "(step + 1) / warmup_steps"}),
-    ("step_late", {PROGRESS: "(step - warmup_steps) / max(total_steps - warmup_steps, 1)"}),
-    ("peak_twice", {PROGRESS: "(step - warmup_steps) / max(total_steps - 1 - warmup_steps, 1)"}),
-    ("over_all", {PROGRESS: "step / (total_steps - 1)"}),
-    ("over_all_late", {PROGRESS: "step / total_steps"}),
-    ("divided_by_total", {PROGRESS: "(step - warmup_steps) / total_steps"}),
-    ("too_far_without_warmup", {TOP: "top = warmup_steps - 1"}),
-    ("divided_by_last", {"max(total_steps - 1 - top, 1)": "max(total_steps - top, 1)"}),
-    ("rises_again", {CLAMP: "progress"}),
-    ("starts_over", {CLAMP: "progress % 1.0"}),
-    ("final_after_end", {CLAMP: "1.0 if step >= total_steps else progress"}),
-    ("to_zero", {FALL: f"peak * {COSINE}"}),
-    ("share", {FALL: f"({FALL}) / peak", WARMUP: "(step + 1) / warmup_steps"}),
-    ("straight", {COSINE: "(1 - progress)"}),
-    ("constant", {COSINE: "1"}),
-    ("final_on_top", {FALL: f"final + peak * {COSINE}"}),
-    ("cut_off", {FALL: f"max(final, peak * {COSINE})"}),
-    ("degrees", {"math.pi *": "180 *"}),
-    ("full_turn", {"math.pi *": "2 * math.pi *"}),
-    ("quarter", {COSINE: "math.cos(math.pi * progress / 2)"}),
-    ("no_pi", {"math.pi * ": ""}),
-    ("negative", {COSINE: "math.cos(math.pi * progress)"}),
-    ("doubled", {COSINE: "(1 + math.cos(math.pi * progress))"}),
-    ("upwards", {"1 + math.cos": "1 - math.cos"}),
-    ("sine", {"math.cos": "math.sin"}),
-)
 
 
 def rates_of(schedule: Callable, case: Case) -> Numbers:
@@ -127,7 +88,7 @@ learning_rate_schedule = declare(
     "learning_rate_schedule",
     training.learning_rate_schedule,
     [PLANS],
-    SCHEDULE,
+    "learning_rate_schedule",
     run=lambda schedule, case: rates_of(schedule, case).values,
     gradients=False,
     before=[arguments(training.learning_rate_schedule, 0, **PLANS[2].kwargs)],
@@ -277,46 +238,18 @@ def events(function: Callable, mapping: Mapping) -> None:
             if len(steps) > 1:
                 raise fail("training.many_steps", count=len(steps))
             if steps == ["empty step"]:
-                key = "cleared" if happened[0] == "backward" else "step_first" if "backward" in happened else "no_backward"
+                key = (
+                    "cleared"
+                    if happened[0] == "backward"
+                    else "step_first"
+                    if "backward" in happened
+                    else "no_backward"
+                )
                 raise fail(f"training.{key}")
 
 
 LOSS, BACK = "F.cross_entropy(logits, labels, label_smoothing=label_smoothing)", "loss.backward(retain_graph=True)"
-CLIP, CONDITION = "nn.utils.clip_grad_norm_(list(model.parameters()), max_grad_norm)", "if max_grad_norm is not None:"
-ONE_HOT, RETURN = "F.one_hot(labels, logits.shape[-1]).float()", "return loss.item()"
-OTHERS = f"({ONE_HOT} * (1 - label_smoothing) + (1 - {ONE_HOT}) * label_smoothing / (logits.shape[-1] - 1))"
-TOTAL = "torch.stack([p.grad.norm() for p in model.parameters()]).norm()"
 AFTER = LOSS.replace("logits", "model(images)")
-STEP = table(
-    "train_step",
-    ("softmax", {LOSS: LOSS.replace("logits", "logits.softmax(dim=-1)")}),
-    ("sigmoid", {LOSS: LOSS.replace("logits", "logits.sigmoid()")}),
-    ("accumulated", {"optimizer.zero_grad()": "pass"}),
-    ("backward_twice", {BACK: f"{BACK}\n    {BACK}"}),
-    ("loss_summed", {LOSS: LOSS[:-1] + ', reduction="sum")'}),
-    ("loss_divided", {LOSS: f"{LOSS} / len(labels)"}),
-    ("nll_of_logits", {LOSS: "F.nll_loss(logits, labels)"}),
-    ("nll_of_probabilities", {LOSS: "F.nll_loss(logits.softmax(dim=-1), labels)"}),
-    ("squared_error", {LOSS: f"F.mse_loss(logits, {ONE_HOT})"}),
-    ("squared_error/softmax", {LOSS: f"F.mse_loss(logits.softmax(dim=-1), {ONE_HOT})"}),
-    ("binary", {LOSS: f"F.binary_cross_entropy_with_logits(logits, {ONE_HOT})"}),
-    ("no_smoothing", {", label_smoothing=label_smoothing": ""}),
-    ("fixed_smoothing", {"label_smoothing=label_smoothing": "label_smoothing=0.1"}),
-    ("others_smoothed", {LOSS: f"F.cross_entropy(logits, {OTHERS})"}),
-    ("no_clipping", {CLIP: "pass"}),
-    ("always_clipped", {CONDITION: "max_grad_norm = 1.0\n    if True:"}),
-    ("always_clipped/by_default", {CONDITION: "max_grad_norm = max_grad_norm or 1.0\n    if True:"}),
-    ("clipped_apart", {CLIP: "[nn.utils.clip_grad_norm_([p], max_grad_norm) for p in model.parameters()]"}),
-    ("values_clipped", {CLIP: "nn.utils.clip_grad_value_(list(model.parameters()), max_grad_norm)"}),
-    ("scaled_up", {CLIP: f"norm = {TOTAL}\n        [p.grad.mul_(max_grad_norm / norm) for p in model.parameters()]"}),
-    ("clipped_before", {BACK: f"{CONDITION}\n        {CLIP}\n    {BACK}", f"{CONDITION}\n        {CLIP}": ""}),
-    ("loss_after", {RETURN: f"return {AFTER}.item()"}),
-    ("loss_after/eval_mode", {RETURN: f"model.eval()\n    return {AFTER}.item()"}),
-    ("loss_times_size", {RETURN: "return loss.item() * len(images)"}),
-    ("loss_by_size", {RETURN: "return loss.item() / len(images)"}),
-    ("decayed_loss", {RETURN: "return math.exp(-loss.item())"}),
-    ("accuracy_returned", {RETURN: "return (logits.argmax(dim=-1) == labels).float().mean().item()"}),
-)  # fmt: skip
 
 
 def step_is_plain(function: Callable, mapping: Mapping) -> None:
@@ -332,7 +265,7 @@ train_step = declare(
     "train_step",
     training.train_step,
     [STEPS],
-    STEP,
+    "train_step",
     run=lambda step, case: Steps(step, case).run(),
     gradients=False,
     before=[arguments(training.train_step, None, None, None, None, label_smoothing=0.0, max_grad_norm=None), events],
@@ -420,48 +353,12 @@ def leaves_alone(function: Callable, mapping: Mapping) -> None:
         raise fail("evaluate.right_but", fault=faults[0])
 
 
-EACH, SIZED = "F.cross_entropy(logits, labels)", "sum(mean * size for mean, size in zip(losses, sizes, strict=True))"
-RIGHTS, BOTH = "(logits.argmax(dim=-1) == labels).sum().item()", "return loss, accuracy"
-SHARES = "[right / size for right, size in zip(rights, sizes, strict=True)]"
-EVALUATE = table(
-    "evaluate",
-    ("unequal_batches", {f"{SIZED} / count": "sum(losses) / len(losses)", "sum(rights) / count": f"sum({SHARES}) / len(sizes)"}),
-    ("last_dropped", {"    count = sum": "    full = [k for k, size in enumerate(sizes) if size == sizes[0]]\n    losses, rights, sizes = ([x[k] for k in full] for x in (losses, rights, sizes))\n    count = sum"}),
-    ("last_dropped_all_counted", {"    count = sum": "    full = [k for k, size in enumerate(sizes) if size == sizes[0]]\n    count = sum", f"{SIZED}": "sum(losses[k] * sizes[k] for k in full)", "sum(rights)": "sum(rights[k] for k in full)"}),
-    ("last_only", {f"{SIZED} / count": "losses[-1]", "sum(rights) / count": "rights[-1] / sizes[-1]"}),
-    ("first_only", {f"{SIZED} / count": "losses[0]", "sum(rights) / count": "rights[0] / sizes[0]"}),
-    ("swapped", {BOTH: "return accuracy, loss"}),
-    ("median", {f"{SIZED} / count": "torch.tensor(losses).double().median().item()"}),
-    ("median/interpolated", {f"{SIZED} / count": "torch.tensor(losses).double().quantile(0.5).item()"}),
-    ("softmax", {EACH: EACH.replace("logits", "logits.softmax(dim=-1)")}),
-    ("loss_unequal", {f"{SIZED} / count": "sum(losses) / len(losses)"}),
-    ("loss_of_last", {f"{SIZED} / count": "losses[-1]"}),
-    ("loss_of_first", {f"{SIZED} / count": "losses[0]"}),
-    ("loss_not_divided", {f"{SIZED} / count": SIZED}),
-    ("loss_adds_means", {f"{SIZED} / count": "sum(losses)"}),
-    ("loss_adds_means_by_images", {f"{SIZED} / count": "sum(losses) / count"}),
-    ("loss_full_batches", {f"{SIZED} / count": "sum(losses) * sizes[0] / count"}),
-    ("loss_by_batches", {f"{SIZED} / count": f"{SIZED} / len(sizes)"}),
-    ("loss_nll", {EACH: "F.nll_loss(logits, labels)"}),
-    ("accuracy_unequal", {"sum(rights) / count": f"sum({SHARES}) / len(sizes)"}),
-    ("accuracy_of_last", {"sum(rights) / count": "rights[-1] / sizes[-1]"}),
-    ("accuracy_of_first", {"sum(rights) / count": "rights[0] / sizes[0]"}),
-    ("percent", {"sum(rights) / count": "100 * sum(rights) / count"}),
-    ("not_divided", {"sum(rights) / count": "sum(rights)"}),
-    ("wrong_answers", {"sum(rights) / count": "1 - sum(rights) / count"}),
-    ("by_batches", {"sum(rights) / count": "sum(rights) / len(sizes)"}),
-    ("shares_by_images", {"sum(rights) / count": f"sum({SHARES}) / count"}),
-    ("over_images", {RIGHTS: "(logits.argmax(dim=0) == labels).sum().item() if logits.shape[0] == logits.shape[1] else 0"}),
-    ("over_images/broadcast", {RIGHTS: RIGHTS.replace("dim=-1", "dim=0")}),
-    ("least_likely", {RIGHTS: RIGHTS.replace("argmax", "argmin")}),
-)  # fmt: skip
-
 evaluate = declare(
     "evaluate",
     "evaluate",
     training.evaluate,
     [EVALUATIONS],
-    EVALUATE,
+    "evaluate",
     run=measured,
     gradients=False,
     before=[arguments(training.evaluate, None, None, batch_size=4)],

@@ -146,7 +146,7 @@ def vision_transformer(self, images):
     """Figure 1."""
     tokens = image_embedding(self.embedding, images)
     encoded = encoder(self.encoder, tokens)
-    if self.pool == "token":
+    if self.pool == "token":  # noqa: SIM108
         pooled = encoded[:, 0]
     else:
         pooled = encoded[:, 1:].mean(dim=1)

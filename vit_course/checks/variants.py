@@ -5,9 +5,10 @@ do not overlap combine; the fewest are tried first, the smallest case first, and
 """
 
 import ast
+import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import combinations, islice
 from pathlib import Path
@@ -20,44 +21,48 @@ from vit_course.checks.compare import TOLERANCE, same
 from vit_course.checks.verdict import sentence
 
 TWINS = Path(__file__).with_name("twins.py").read_text(encoding="utf-8")
+TABLE = tomllib.loads(Path(__file__).with_name("mistakes.toml").read_text(encoding="utf-8"))
 SOURCES = {part.name: ast.get_source_segment(TWINS, part) for part in ast.parse(TWINS).body if hasattr(part, "args")}
 MOST_CALLS = 9000  # of twins in one search: less than a second of one core
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """One line of a table: which twin, what is replaced by what, and where it was seen in public.
+    """What is replaced in a twin, by what, and what is said of it; see ``mistakes.toml``."""
 
-    The sentence has the id ``"part.name"``. Forms of one mistake share a sentence: their names differ after a slash.
-    ``fields`` are expressions of the edited twin's variables, whose values fill the sentence's fields.
-    """
-
+    id: str
     part: str
-    name: str
-    edits: dict[str, str]
-    seen: str = ""
-    fields: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def id(self) -> str:
-        """The id of the mistake."""
-        return f"{self.part}.{self.name}"
+    template: str
+    edits: tuple[tuple[str, str], ...]
+    fields: dict[str, str]
+    seen: str
+    drawn: bool
 
     @cached_property
     def spans(self) -> tuple[tuple[int, int, str], ...]:
         """The stretches of the twin's source that are replaced, with what replaces them."""
         source = SOURCES[self.part]
-        return tuple((start := source.index(old), start + len(old), new) for old, new in self.edits.items())
+        return tuple((start := source.index(old), start + len(old), new) for old, new in self.edits)
 
     def says(self, variables: dict[str, object]) -> str:
         """Return the sentence, its fields computed from the edited twin's variables."""
         values = {key: eval(expression, {"torch": torch}, variables) for key, expression in self.fields.items()}
-        return sentence(self.id.partition("/")[0], **values)
+        return self.template.format(**values)
 
 
-def table(part: str, *rows: tuple) -> list[Mistake]:
-    """Return the mistakes of a part: rows of name, edits and, where there are any, place seen and fields."""
-    return [Mistake(part, *row) for row in rows]
+@cache
+def mistakes_of(section: str) -> tuple[Mistake, ...]:
+    """Return the mistakes of a section of ``mistakes.toml``, each in all its forms."""
+    found = []
+    rows = dict(TABLE[section])
+    part = rows.pop("twin", section)
+    for name, row in rows.items():
+        for number, form in enumerate([row, *row.get("forms", [])]):
+            identity = f"{section}.{name}" + (f"/{number}" if number else "")
+            edits, fields = tuple(map(tuple, form["edits"])), form.get("fields", row.get("fields", {}))
+            seen, drawn = row.get("seen", ""), row.get("drawn", False)
+            found.append(Mistake(identity, part, row["says"], edits, fields, seen, drawn))
+    return tuple(found)
 
 
 def compatible(first: Mistake, second: Mistake) -> bool:
