@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 import vit_course
-from vit_course.checks.compare import formula, set_parameters
+from vit_course.checks.compare import formula
 from vit_course.checks.dropout import RATE, draws
 from vit_course.checks.engine import Case, declare
 from vit_course.checks.modules import Mapping, build, own_names

@@ -164,7 +164,16 @@ encoder_block = declare(
             drawn("attention alone, dropout=0.25", NOTHING, BLOCK_SIZES | DRAWN, attention_writes),
             drawn("the MLP alone, dropout=0.25", NOTHING, BLOCK_SIZES | DRAWN, mlp_writes),
         ],
-        [drawn("attention alone, attention_dropout=0.25", marked_tokens(), MARKED, attention_shows, shows=lambda x: draws(x - marked_tokens(1)), fault="dropout.attention_elsewhere")],
+        [
+            drawn(
+                "attention alone, attention_dropout=0.25",
+                marked_tokens(),
+                MARKED,
+                attention_shows,
+                shows=lambda x: draws(x - marked_tokens(1)),
+                fault="dropout.attention_elsewhere",
+            )
+        ],
     ],
     PARTS,
     stages=["encoder_block.read", *LAYER, *AFTER_ATTENTION],
@@ -204,14 +213,16 @@ def changes(x: Tensor) -> Tensor:
 def reaches_blocks(argument: str, case: Case) -> list[Case]:
     """Return cases that show that a rate reaches every block, and leaves the stream between them alone."""
     x, options = case.args[0][:1].repeat(50, 1, 1), case.options | {argument: RATE}
-    silent_case = drawn(f"all branches silent, {argument}={RATE}", x, options, branches_silent, shows=lambda x: x)
+    on_stream, lost = f"dropout.{argument}_on_stream", f"dropout.{argument}_lost"
     return [
-        Case(**vars(silent_case) | {"fault": f"dropout.{argument}_on_stream"}),
-        *(
-            drawn(f"layer {layer} alone, {argument}={RATE}", x, options, one_layer_writes(layer), shows=changes, fault=f"dropout.{argument}_lost")
-            for layer in range(case.options["num_layers"])
+        drawn(
+            f"all branches silent, {argument}={RATE}", x, options, branches_silent, shows=lambda x: x, fault=on_stream
         ),
-    ]  # fmt: skip
+        *(
+            drawn(f"layer {k} alone, {argument}={RATE}", x, options, one_layer_writes(k), shows=changes, fault=lost)
+            for k in range(case.options["num_layers"])
+        ),
+    ]
 
 
 encoder = declare(

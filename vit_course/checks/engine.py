@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from vit_course.checks.compare import describe, formula, named, same, set_parameters, unchanged
-from vit_course.checks.dropout import Draws, draws
+from vit_course.checks.dropout import Draws
 from vit_course.checks.facts import fact
 from vit_course.checks.learner import check, running
 from vit_course.checks.modules import (

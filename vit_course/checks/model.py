@@ -70,9 +70,9 @@ def heads(logits: Tensor) -> object:
 
 def alone(where: str, fault: str, argument: str = "dropout", shows: Callable = kept, **values: float) -> Case:
     """Return a case in which one place of dropout shows, with everything else switched off."""
-    fault = f"dropout.model_{fault}"
     images = BLANK.repeat(3, 1, 1, 1) if shows is heads else BLANK
-    return drawn(f"{where} alone, {argument}={RATE}", images, SIZES | {argument: RATE}, showing(**values), shows=shows, fault=fault)  # fmt: skip
+    label, options = f"{where} alone, {argument}={RATE}", SIZES | {argument: RATE}
+    return drawn(label, images, options, showing(**values), shows=shows, fault=f"dropout.model_{fault}")
 
 
 def places(layer: int) -> list[Case]:
