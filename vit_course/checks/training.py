@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 import vit_course
-from vit_course import training
+from vit_course import augmentation, training
 from vit_course.checks.compare import describe, formula, named, same, set_parameters, unchanged
 from vit_course.checks.engine import Case, declare
 from vit_course.checks.learner import check, running
@@ -470,7 +470,7 @@ def random_shift(function: Callable) -> Verdict:
     """
 
     def verify() -> str:
-        takes(function, training.random_shift, (None, None), {})
+        takes(function, augmentation.random_shift, (None, None), {})
         images, generator = formula(3, 2, 4, 5), torch.Generator().manual_seed(0)
         drawn = set()
         for _ in range(DRAWS):
