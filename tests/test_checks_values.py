@@ -58,21 +58,21 @@ RIGHT = {
 
 # what the message must hold, and the same three
 WRONG = {
-    "axes": ("the axes stand in another order", lambda a: a.transpose(0, 3, 2, 1), channels_last, [IMAGES]),
-    "axes of one size": ("the axes stand in another order", lambda x: x, lambda x: x.T, [torch.arange(9.0).view(3, 3)]),
+    "axes": ("the axes are in another order", lambda a: a.transpose(0, 3, 2, 1), channels_last, [IMAGES]),
+    "axes of one size": ("the axes are in another order", lambda x: x, lambda x: x.T, [torch.arange(9.0).view(3, 3)]),
     "reshape": ("reshape moves no value", lambda a: a.reshape(2, 4, 5, 3), channels_last, [IMAGES]),
     "merged in another order": ("in other places. Where axes are", lambda a: a.transpose(0, 3, 2, 1).reshape(2, 20, 3),
                                 lambda a: a.transpose(0, 2, 3, 1).reshape(2, 20, 3), [IMAGES]),
-    "last for first": ("in other places. Where axes are taken apart, or parts put", lambda x, y: torch.cat([y, x]),
+    "last for first": ("in other places. Where axes are split or merged", lambda x, y: torch.cat([y, x]),
                        lambda x, y: torch.cat([x, y]), [(TENSOR[0], TENSOR[1, :2])]),
-    "shape": ("but the shape is another", lambda x: x.flatten(), lambda x: x.clone(), [TENSOR]),
+    "shape": ("but their shape is not", lambda x: x.flatten(), lambda x: x.clone(), [TENSOR]),
     "factor": ("each value is the right one times 0.5.", lambda x: x / 4, lambda x: x / 2, [TENSOR, TENSOR + 1]),
     "shift": ("each value is the right one minus 1.", lambda x: -x, lambda x: x.neg() + 1, [TENSOR, TENSOR * 2]),
-    "booleans": ("wrong values.", lambda x: x > 1, lambda x: x > 0, [TENSOR]),
+    "booleans": ("the values are wrong.", lambda x: x > 1, lambda x: x > 0, [TENSOR]),
     "sign": ("times -1.", lambda x: -x, lambda x: x.clone(), [TENSOR]),
-    "softmax axis": ("each row must add up to 1; one of yours adds up to 2.", lambda x: torch.softmax(x, 1),
+    "softmax axis": ("each row must sum to 1; one of yours sums to 2.", lambda x: torch.softmax(x, 1),
                      lambda x: torch.softmax(x, -1), [TENSOR, TENSOR**2]),
-    "softmax of other values": ("wrong values.", lambda x: torch.softmax(2 * x, -1), lambda x: torch.softmax(x, -1),
+    "softmax of other values": ("the values are wrong.", lambda x: torch.softmax(2 * x, -1), lambda x: torch.softmax(x, -1),
                                 [TENSOR]),
     "not every input": ("right for input 1; wrong for input 2.", lambda n: n + n, lambda n: n * n, [2, 3]),
     "no stability": ("right for input 1; wrong for input 2", lambda x: x.exp() / x.exp().sum(-1, True),
@@ -114,7 +114,7 @@ def test_wrong_functions_are_refused_with_the_cause(message, function, oracle, i
     kept = [checks.values.duplicate(given) for given in inputs]
     with pytest.raises(checks.CheckFailed) as caught:
         checks.same_values(function, oracle, *inputs)
-    assert message in str(caught.value)
+    assert message.lower() in str(caught.value).lower()
     assert all(map(checks.values.unchanged, kept, inputs))
 
 

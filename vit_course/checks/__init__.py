@@ -1,20 +1,21 @@
 """Checks of a learner's own code: each says what it verified, or names the mistake."""
 
-from vit_course.checks.attention import multi_head_attention, scaled_dot_product_attention
+from vit_course.checks.attention import attention_weights, multi_head_attention, scaled_dot_product_attention
 from vit_course.checks.clinic import clinic
 from vit_course.checks.embedding import image_embedding, patch_embedding, patchify, unpatchify
 from vit_course.checks.encoder import encoder, encoder_block, layer_norm, mlp_block
-from vit_course.checks.evidence import CheckFailed, Verdict
 from vit_course.checks.inside import attention_distance, attention_rollout, nearest, silence_heads
 from vit_course.checks.model import vision_transformer
 from vit_course.checks.training import evaluate, learning_rate_schedule, parameter_groups, random_shift, train_step
 from vit_course.checks.values import same_values
+from vit_course.checks.verdict import CheckFailed, Verdict
 
 __all__ = [
     "CheckFailed",
     "Verdict",
     "attention_distance",
     "attention_rollout",
+    "attention_weights",
     "clinic",
     "encoder",
     "encoder_block",

@@ -1,14 +1,17 @@
 """The check of a small function: its values against an independent computation."""
 
 from collections.abc import Callable
-from itertools import permutations
 from numbers import Number
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vit_course.checks.evidence import CheckFailed, NotWritten, Verdict, check, describe, differs, learners
+from vit_course.checks.compare import describe, differs
+from vit_course.checks.compare import unchanged as unchanged_values
+from vit_course.checks.facts import fact
+from vit_course.checks.learner import check, running
+from vit_course.checks.verdict import CheckFailed, NotWritten, Verdict, fail, sentence
 
 
 def same_values(function: Callable, oracle: Callable, *inputs: object) -> Verdict:
@@ -44,27 +47,27 @@ def same_values(function: Callable, oracle: Callable, *inputs: object) -> Verdic
     def verify() -> str:
         pairs = []
         for place, given in enumerate(inputs, start=1):
-            label = f"input {place}" if len(inputs) > 1 else "the input"
+            label = sentence("same_values.input" if len(inputs) > 1 else "same_values.only_input", place=place)
             args = given if isinstance(given, tuple) else (given,)
             before = [duplicate(arg) for arg in args]
             theirs = [duplicate(arg) for arg in args]
             try:
-                with learners(name, function, f"on {label}, {' and '.join(map(kind, args))}"):
+                with running(sentence("engine.on", case=f"{label}, {' and '.join(map(kind, args))}")):
                     result = function(*theirs)
             except CheckFailed as failure:
                 if not pairs:
                     raise
                 compare(pairs)
                 right = ", ".join(earlier for earlier, *_ in pairs)
-                raise CheckFailed(f"right for {right}; {failure}") from failure.__cause__
+                raise fail("engine.right_but", right=right, failure=failure) from failure.__cause__
             if result is Ellipsis:
-                raise NotWritten("not written yet: it returns ...")
+                raise NotWritten(sentence("learner.returns_ellipsis"))
             if not all(unchanged(a, b) for a, b in zip(before, theirs, strict=True)):
-                raise CheckFailed(f"it changes {label} in place, and the caller's with it. Return a new one instead.")
+                raise fail("same_values.in_place", label=label)
             pairs.append((label, result, oracle(*before), before))
         compare(pairs)
-        count = "the input" if len(inputs) == 1 else f"{len(inputs)} inputs"
-        return f"equal to an independent computation on {count}."
+        key = "same_values.verified_once" if len(inputs) == 1 else "same_values.verified"
+        return sentence(key, count=len(inputs))
 
     return check(name, function, verify)
 
@@ -76,16 +79,21 @@ def compare(pairs: list[tuple[str, object, object, list]]) -> None:
         return
     label, where, result, expected = wrong[0]
     right = [name for name, *_ in pairs if name not in {entry[0] for entry in wrong}]
-    cause = cause_of([(r, e) for _, r, e, _ in pairs], [args for *_, args in pairs])
+    tensors = [(as_tensor(r), as_tensor(e)) for _, r, e, _ in pairs if is_array(e) and alike(r, e)]
+    cause = ""
+    if len(tensors) == len(pairs):
+        given = [[as_tensor(arg) for arg in args if is_array(arg)] for *_, args in pairs]
+        cause = fact([r for r, _ in tensors], [e for _, e in tensors], given)
     if result is None and not where and not right:
-        cause = "it returns None: is a return missing?"
-    elif cause is None and right:
-        cause = f"right for {', '.join(right)}; wrong for {label}."
-    elif cause is None and is_array(expected) and alike(result, expected) and result.shape != expected.shape:
-        cause = "wrong shape."
-    elif cause is None:
-        cause = "wrong values." if alike(result, expected) else "another kind of result is wanted."
-    raise CheckFailed(f"{cause}\n  {label}{where and f', part {where} of the result'}: {said(result, expected)}")
+        cause = sentence("engine.returns_none")
+    elif not cause and right:
+        cause = sentence("engine.right_for", right=", ".join(right), wrong=label)
+    elif not cause and is_array(expected) and alike(result, expected) and result.shape != expected.shape:
+        cause = sentence("engine.wrong_shape")
+    elif not cause:
+        cause = sentence("same_values.wrong" if alike(result, expected) else "same_values.kind")
+    at = sentence("same_values.part", label=label, part=where) if where else label
+    raise CheckFailed(f"{cause}\n  {at}: {said(result, expected)}")
 
 
 def first_difference(result: object, expected: object, where: str = "") -> tuple[str, object, object] | None:
@@ -114,60 +122,14 @@ def equal_tensors(result: Tensor, expected: Tensor) -> bool:
     return result.shape == expected.shape and not differs(result, expected).any()
 
 
-def cause_of(pairs: list[tuple[object, object]], given: list[list]) -> str | None:
-    """Return what all pairs of results and expected arrays have in common, if the evidence is clear.
-
-    Where the values are in other places, the arguments tell whether they were reshaped only.
-    """
-    if not all(is_array(e) and alike(r, e) for r, e in pairs):
-        return None
-    tensors = [(as_tensor(r), as_tensor(e)) for r, e in pairs]
-    if any(r.numel() != e.numel() or e.numel() < 4 for r, e in tensors):
-        return None
-    if all(equal_tensors(r.reshape(e.shape), e) for r, e in tensors):
-        return "the values are right and in the right order, but the shape is another."
-    axes = {tensor.ndim for pair in tensors for tensor in pair}
-    orders = permutations(range(axes.pop())) if len(axes) == 1 and max(axes) <= 5 else ()
-    if any(all(equal_tensors(r.permute(order), e) for r, e in tensors) for order in orders):
-        return "the values are right, but the axes stand in another order."
-    if all(equal_tensors(r.flatten().sort().values, e.flatten().sort().values) for r, e in tensors):
-        if all(in_given_order(r, args) for (r, _), args in zip(tensors, given, strict=True)):
-            return (
-                "the values are the right ones, but in other places, in the order of the input: reshape moves no "
-                "value, permute and rearrange do."
-            )
-        return (
-            "the values are the right ones, but in other places. Where axes are taken apart, or parts put together, "
-            "look at the order."
-        )
-    if all(r.shape == e.shape for r, e in tensors):
-        size = tensors[0][0].double().abs().sum() / tensors[0][1].double().abs().sum()
-        for factor in (size, -size):
-            if factor.isfinite() and factor and all(equal_tensors(r / factor, e.double()) for r, e in tensors):
-                return f"each value is the right one times {factor:.4g}."
-        shift = (tensors[0][0].double() - tensors[0][1].double()).mean()
-        if shift.isfinite() and shift and all(equal_tensors(r.double() - shift, e.double()) for r, e in tensors):
-            return f"each value is the right one {'plus' if shift > 0 else 'minus'} {shift.abs():.4g}."
-        sums = [(r.double().sum(dim=-1), e.double().sum(dim=-1)) for r, e in tensors]
-        one = torch.tensor(1.0)
-        if all(equal_tensors(e, one.expand(e.shape)) and not equal_tensors(r, one.expand(r.shape)) for r, e in sums):
-            furthest = max(sums[0][0].flatten().tolist(), key=lambda total: abs(total - 1))
-            return f"each row must add up to 1; one of yours adds up to {furthest:.3f}."
-    return None
-
-
-def in_given_order(result: Tensor, args: list) -> bool:
-    """Whether a result holds the values of an argument, first to last, in whatever shape."""
-    return any(is_array(arg) and equal_tensors(result.flatten(), as_tensor(arg).flatten()) for arg in args)
-
-
 def said(result: object, expected: object) -> str:
     """Say small what was expected and what came."""
     if is_array(expected) and is_array(result) and alike(result, expected):
         return describe(as_tensor(result), as_tensor(expected))
     if is_scalar(expected) and is_scalar(result):
-        return f"expected {as_tensor(expected).item():.10g}, got {as_tensor(result).item():.10g}"
-    return f"expected {kind(expected)}, got {kind(result)}"
+        wanted, came = (f"{as_tensor(value).item():.10g}" for value in (expected, result))
+        return sentence("compare.values", wanted=wanted, came=came)
+    return sentence("compare.values", wanted=kind(expected), came=kind(result))
 
 
 def kind(value: object) -> str:
@@ -213,10 +175,7 @@ def duplicate(value: object) -> object:
 
 
 def unchanged(before: object, after: object) -> bool:
-    """Whether a copy that was passed on is still as it was, bit by bit."""
+    """Whether a copy that was handed over is still as it was, bit by bit."""
     if isinstance(before, (tuple, list)):
         return len(before) == len(after) and all(map(unchanged, before, after))
-    if not is_array(before):
-        return True
-    before, after = as_tensor(before), as_tensor(after)
-    return before.shape == after.shape and bool(((before == after) | ((before != before) & (after != after))).all())
+    return not is_array(before) or unchanged_values(as_tensor(before), as_tensor(after))

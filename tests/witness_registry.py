@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Mutant:
-    """A wrong implementation: the check that must refuse it, where the mistake comes from, what must be said of it."""
+    """A wrong implementation: the check that must refuse it, where the mistake comes from, and ids or words named."""
 
     check: str
     code: Callable

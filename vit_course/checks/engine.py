@@ -1,0 +1,378 @@
+"""One declaration makes a check: what is called on which cases, the twin it must equal, and the mistakes it knows.
+
+``CONTRIBUTING.md`` shows how to add a mistake, which is one line, and a check, which is one page.
+"""
+
+import copy
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+
+from vit_course.checks.compare import describe, formula, named, same, set_parameters, unchanged
+from vit_course.checks.dropout import Draws
+from vit_course.checks.facts import fact
+from vit_course.checks.learner import check, running
+from vit_course.checks.modules import (
+    Mapping,
+    build,
+    gradients_of_module,
+    independent_instances,
+    load,
+    loaded,
+    made_in_forward,
+    random_in_eval,
+    takes,
+)
+from vit_course.checks.trace import Progress
+from vit_course.checks.variants import Mistake, explanation, mistakes_of, namespace, told
+from vit_course.checks.verdict import CheckFailed, NotWritten, Verdict, fail, sentence
+
+
+@dataclass(frozen=True)
+class Case:
+    """One input: what is special about it, in words, and the arguments.
+
+    Attributes:
+        label: the words, ``"square images"``.
+        args: positional arguments; for a class, of ``forward``.
+        kwargs: arguments by name.
+        options: a class's own arguments.
+        training: whether a class is tried in train mode.
+        weights: sets the parameters of the course's module, which the learner's gets by name.
+        shows: what is compared of the result. :func:`vit_course.checks.dropout.draws` for one that is drawn.
+        fault: id of the sentence for a failure that no known mistake explains.
+    """
+
+    label: str
+    args: tuple = ()
+    kwargs: dict = field(default_factory=dict)
+    options: dict = field(default_factory=dict)
+    training: bool = False
+    weights: Callable[[nn.Module], object] = set_parameters
+    shows: Callable[[object], object] = lambda result: result
+    fault: str = ""
+
+
+def call(function: Callable, case: Case) -> object:
+    """Call a function of tensors, which must leave its arguments alone."""
+    given = copy.deepcopy(case.args)
+    result = function(*given, **case.kwargs)
+    for before, after in zip(case.args, given, strict=True):
+        if not unchanged(before, after):
+            raise fail("engine.in_place", case.label)
+    return result
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check of a function, or of a class if the reference is one.
+
+    Attributes:
+        name: as in ``checks.<name>``; its section of ``sentences.toml`` says under ``verified`` what was shown.
+        twin: the function of ``twins.py`` that the learner's code must equal.
+        reference: the course's own, whose arguments messages name, and whose parameters a learner's class gets.
+        cases: groups of cases; a group is judged only if the one before is right.
+        mistakes: sections of ``mistakes.toml`` that the values are searched for, the likeliest first.
+        stages: where a computation may be right, in order; see :func:`vit_course.checks.trace.how_far`.
+        run: calls a function with a case; for what is not simply a function of tensors.
+        gradients: whether gradients are compared too.
+        before, behaviors: further checks of ``(subject, mapping)``, before the values are compared and after.
+        most: how many mistakes may come together.
+        most_tries: a bound of the search, for what takes long to run.
+        mappable: whether a learner may pass a mapping.
+    """
+
+    name: str
+    twin: str
+    reference: Callable
+    cases: Sequence[Sequence[Case]]
+    mistakes: str
+    stages: Sequence[str] = ()
+    run: Callable[[Callable, Case], object] = call
+    gradients: bool = True
+    before: Sequence[Callable[[Callable, Mapping], None]] = ()
+    behaviors: Sequence[Callable[[Callable, Mapping], None]] = ()
+    most: int = 2
+    most_tries: int = 3000
+    mappable: bool = True
+
+    def known(self, *, drawn: bool = False) -> list[Mistake]:
+        """Return the mistakes that show in eval mode, or those that dropout alone shows."""
+        sections = self.mistakes.split()
+        return [mistake for section in sections for mistake in mistakes_of(section) if mistake.drawn == drawn]
+
+    @property
+    def is_class(self) -> bool:
+        """Whether a class is checked."""
+        return inspect.isclass(self.reference)
+
+    def public(self) -> Callable[..., Verdict]:
+        """Return the function that learners call, ``checks.<name>``."""
+
+        def of_class(cls: type[nn.Module], mapping: Mapping = None) -> Verdict:
+            return self(cls, mapping)
+
+        def of_function(function: Callable) -> Verdict:
+            return self(function)
+
+        public = of_class if self.is_class else of_function
+        public.__name__ = public.__qualname__ = self.name
+        public.__doc__ = sentence(
+            "engine.class_docstring" if self.is_class else "engine.docstring",
+            call=f"{self.reference.__name__}({', '.join(inspect.signature(self.reference).parameters)})",
+            verified=sentence(f"{self.name}.verified"),
+        )
+        public.check = self
+        return public
+
+    def __call__(self, subject: Callable, mapping: Mapping = None, name: str = "") -> Verdict:
+        """Check a learner's function or class; ``mapping`` leads from the course's state dict to the learner's."""
+
+        def verify() -> str:
+            self.verify(subject, mapping)
+            return sentence(f"{self.name}.verified")
+
+        return check(name or self.name, subject, verify)
+
+    def verify(self, subject: Callable, mapping: Mapping = None) -> None:
+        """Raise ``CheckFailed`` if anything is wrong."""
+        trial = Trial(self, subject, mapping)
+        trial.prepare()
+        for behavior in self.before:
+            behavior(subject, mapping)
+        for group in self.cases:
+            trial.judge(group)
+            trial.passed += [case.label for case in group]
+        if self.gradients:
+            trial.gradients(self.cases[0][0])
+        for behavior in self.behaviors:
+            behavior(subject, mapping)
+
+
+@dataclass(frozen=True)
+class TwinRun:
+    """Runs a case on the right one among the twins that it is given."""
+
+    check: Check
+    case: Case
+    module: nn.Module | None
+
+    def __call__(self, twins: dict[str, Callable]) -> object:
+        """Return the result, as it is compared."""
+        twin = twins[self.check.twin]
+        if self.module is None:
+            return self.case.shows(self.check.run(twin, self.case))
+        return self.case.shows(twin(self.module, *self.case.args))
+
+    def could_give(self, twins: dict[str, Callable], result: object) -> bool:
+        """Whether a result is possible; a sample tells it quickly where much is drawn."""
+        if not isinstance(result, Draws):
+            return True
+        sample = self.case.shows(twins[self.check.twin](self.module, self.case.args[0][:2]))
+        return sample.pairs.keys() and sample.levels().keys() <= result.levels().keys()
+
+
+class Trial:
+    """One run of a check on a learner's function or class."""
+
+    def __init__(self, declared: Check, subject: Callable, mapping: Mapping) -> None:
+        self.check, self.subject, self.mapping = declared, subject, mapping
+        self.rights: dict[int, nn.Module] = {}
+        self.passed: list[str] = []
+
+    def prepare(self) -> None:
+        """Check what can be seen before anything runs."""
+        first = self.check.cases[0][0]
+        if not self.check.is_class:
+            for case in (case for group in self.check.cases for case in group):
+                if self.check.run is call:
+                    takes(self.subject, self.check.reference, case.args, case.kwargs)
+            return
+        if isinstance(self.subject, nn.Module):
+            raise fail("engine.instance")
+        for case in (case for group in self.check.cases for case in group):
+            takes(self.subject, self.check.reference, (), case.options)
+        independent_instances(self.subject, first.options)
+
+    def right(self, case: Case) -> nn.Module:
+        """Return the course's module for a case."""
+        if id(case) not in self.rights:
+            module = self.check.reference(**case.options)
+            with torch.no_grad():
+                case.weights(module)
+            self.rights[id(case)] = module.requires_grad_(True).train(case.training)
+        return self.rights[id(case)]
+
+    def learners(self, case: Case) -> object:
+        """Run the learner's code."""
+        if not self.check.is_class:
+            with running(sentence("engine.on", case=case.label)), torch.no_grad():
+                return case.shows(self.check.run(self.subject, case))
+        mine = build(self.subject, case.options)
+        try:
+            load(mine, self.right(case).state_dict(), self.mapping, self.check.mappable)
+        except CheckFailed:
+            made_in_forward(mine.eval(), case.args[0])
+            raise
+        mine.train(case.training)
+        given = case.args[0].clone()
+        with running(sentence("engine.on", case=case.label)), torch.no_grad():
+            result = mine(given)
+        if not unchanged(case.args[0], given):
+            raise fail("engine.in_place", case.label)
+        return case.shows(result) if isinstance(result, Tensor) else result
+
+    def twin(self, case: Case) -> "TwinRun":
+        """Return what runs the right one among the twins that it is given."""
+        return TwinRun(self.check, case, self.right(case) if self.check.is_class else None)
+
+    def judge(self, cases: Sequence[Case]) -> None:
+        """Compare a group of cases, and name what is wrong."""
+        runs = [self.twin(case) for case in cases]
+        expected, results, stopped = [], [], None
+        for case, run in zip(cases, runs, strict=True):
+            try:
+                results.append(self.learners(case))
+            except CheckFailed as failure:
+                stopped = failure
+                break
+            if results[-1] is Ellipsis:
+                raise NotWritten(sentence("learner.returns_ellipsis"))
+            expected.append(self.expected(run))
+        wrong = [k for k, result in enumerate(results) if not same(result, expected[k])]
+        right = ", ".join(self.passed + [case.label for k, case in enumerate(cases[: len(results)]) if k not in wrong])
+        if stopped and not wrong:
+            if right:
+                failure = fail("engine.right_but", right=right, failure=stopped)
+                raise failure from stopped.__cause__
+            raise stopped
+        if wrong:
+            self.explain(cases[: len(results)], runs, results, expected, wrong, right)
+
+    @staticmethod
+    def expected(run: Callable[[dict], object]) -> object:
+        """Return what the right code gives."""
+        with torch.no_grad():
+            return run(namespace())
+
+    def explain(
+        self,
+        cases: Sequence[Case],
+        runs: Sequence[Callable],
+        results: Sequence,
+        expected: Sequence,
+        wrong: Sequence[int],
+        right: str,
+    ) -> None:
+        """Raise ``CheckFailed`` with the mistakes that explain the values, or with how far they are right."""
+        first = wrong[0]
+        case, came, wanted = cases[first], results[first], expected[first]
+        if came is None and not isinstance(wanted, type(None)):
+            raise fail("engine.returns_none")
+        if self.check.is_class and not case.fault:
+            made_in_forward(self.loaded(case), case.args[0])
+            random_in_eval(self.loaded(case), case.args[0])
+        at = f"{case.label}: {difference(came, wanted, case)}"
+        if isinstance(came, Draws) and came.shared != wanted.shared and came.levels().keys() == wanted.levels().keys():
+            raise fail("dropout.shared", at, axis=came.shared[0])
+        runs, found = runs[: len(results)], ()
+        progress = cache(lambda: self.progress(cases, runs))
+        if isinstance(came, Draws) or same(self.learners(case), came):  # no mistake explains random values
+            mistakes = self.check.known(drawn=case.training)
+            earlier = [self.twin(first) for first in self.check.cases[0] if cases[0] is not self.check.cases[0][0]]
+            order = sorted(range(len(runs)), key=lambda k: k not in wrong)  # those that tell most
+            found = explanation(
+                mistakes,
+                [*(runs[k] for k in order), *earlier],
+                [*(results[k] for k in order), *map(self.expected, earlier)],
+                most=self.check.most,
+                most_tries=self.check.most_tries,
+                rank=lambda mistake: progress().rank(mistake),
+            )
+        if found and ".symptom" in found[0].id and len(found) == 1:  # the code as it came
+            raise NotWritten(sentence("engine.not_repaired", symptom=told(found, runs[first])))
+        if found:
+            failure = CheckFailed(f"{told(found, runs[first])}\n  {at}")
+            failure.mistakes = tuple(mistake.id for mistake in found)
+            raise failure
+        if case.fault:
+            raise fail(case.fault, at)
+        lines = [parts_of(results, expected)] if isinstance(wanted, tuple) and hasattr(wanted, "_fields") else []
+        lines += [sentence("engine.right_for", right=right, wrong=case.label)] if right else []
+        lines += [fact(results, expected), progress().says()]
+        lines = [line for line in lines if line]
+        if not isinstance(wanted, Tensor) or not isinstance(came, Tensor) or came.shape == wanted.shape:
+            lines = lines or [sentence("engine.wrong_values")]
+        else:
+            lines = lines or [sentence("engine.wrong_shape")]
+        raise CheckFailed("\n  ".join([*lines, at]))
+
+    def loaded(self, case: Case) -> nn.Module:
+        """Return the learner's module with the course's parameters, in eval mode."""
+        return loaded(self.subject, case.options, self.right(case).state_dict(), self.mapping).eval()
+
+    def progress(self, cases: Sequence[Case], runs: Sequence[Callable]) -> Progress:
+        """Return how far the learner's computation is right."""
+        stages = self.check.stages if not any(case.training for case in cases) else ()
+        return Progress(stages, runs, [lambda case=case: self.learners(case) for case in cases])
+
+    def gradients(self, case: Case) -> None:
+        """Check the gradients."""
+        if self.check.is_class:
+            mine = self.loaded(case)
+            gradients_of_module(mine, self.right(case), case.args[0], self.mapping)
+            return
+        with running(sentence("modules.with_gradients")):
+            came = gradients_of_inputs(self.subject, case)
+        if came is None or any(gradient is None for gradient in came):
+            raise fail("engine.no_gradient")
+        for actual, wanted in zip(came, gradients_of_inputs(self.check.reference, case), strict=True):
+            if not same(actual, wanted):
+                raise fail("modules.wrong_gradient", describe(actual, wanted))
+
+
+def gradients_of_inputs(function: Callable, case: Case) -> tuple | None:
+    """Return the gradients of all floating-point arguments; None if the result has no gradient."""
+    floats = [isinstance(arg, Tensor) and arg.is_floating_point() for arg in case.args]
+    given = [arg.clone().requires_grad_() if f else arg for arg, f in zip(case.args, floats, strict=True)]
+    out = function(*given, **case.kwargs)
+    if not out.requires_grad:
+        return None
+    wanted = [arg for arg, f in zip(given, floats, strict=True) if f]
+    return torch.autograd.grad((out * formula(*out.shape)).sum(), wanted, allow_unused=True)
+
+
+def difference(came: object, wanted: object, case: Case) -> str:
+    """Describe the first difference, with what the code was given if the shape is wrong."""
+    if isinstance(wanted, Draws):
+        return sentence("compare.values", wanted=wanted, came=came)
+    text = describe(came, wanted)
+    if isinstance(came, Tensor) and isinstance(wanted, Tensor) and came.shape != wanted.shape:
+        given = [*map(named, case.args), *(f"{key}={named(value)}" for key, value in case.kwargs.items())]
+        return sentence("engine.given", given=", ".join(given), text=text)
+    return text
+
+
+def parts_of(results: Sequence, expected: Sequence[tuple]) -> str:
+    """Say which of several results are right in every case."""
+    names = expected[0]._fields
+    if not all(isinstance(result, tuple) and len(result) == len(names) for result in results):
+        return ""
+    right = [k for k in range(len(names)) if all(same(r[k], e[k]) for r, e in zip(results, expected, strict=True))]
+    words = [name.replace("_", " ") for name in names]
+    wrong = ", ".join(word for k, word in enumerate(words) if k not in right)
+    return sentence("engine.parts", right=", ".join(words[k] for k in right), wrong=wrong) if right else ""
+
+
+CHECKS: dict[str, Check] = {}
+
+
+def declare(*args: object, **kwargs: object) -> Callable[..., Verdict]:
+    """Declare a check, and return the function that learners call."""
+    declared = Check(*args, **kwargs)
+    CHECKS[declared.name] = declared
+    return declared.public()

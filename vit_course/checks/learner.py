@@ -1,0 +1,259 @@
+"""Running code that a learner wrote: is it there, what stopped it and where, and what does it borrow from outside."""
+
+import ast
+import difflib
+import inspect
+import linecache
+import re
+import symtable
+import sys
+import sysconfig
+import textwrap
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from numbers import Number
+from pathlib import Path
+from types import FunctionType
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vit_course.checks.compare import named
+from vit_course.checks.verdict import CheckFailed, NotWritten, Verdict, fail, sentence
+
+PACKAGE = Path(__file__).resolve().parents[1]
+STANDARD_LIBRARY = Path(sysconfig.get_paths()["stdlib"])
+
+
+def check(name: str, subject: object, verify: Callable[[], str]) -> Verdict:
+    """Run ``verify`` and turn what happens into the learner's line or into ``CheckFailed``.
+
+    Torch's random numbers are put back afterwards, so that a check changes nothing in the notebook around it.
+    """
+    grad, random = torch.is_grad_enabled(), torch.random.get_rng_state()
+    try:
+        if not callable(subject):
+            raise fail("learner.not_callable", came=type(subject).__name__)
+        older_than_a_syntax_error(subject)
+        if inspect.isclass(subject) and issubclass(subject, nn.Module):
+            misplaced_forward(subject)
+        if is_stub(subject):
+            raise NotWritten(sentence("learner.stub"))
+        with torch.enable_grad():
+            return Verdict(f"{name}: {verify()}")
+    except NotWritten as stub:
+        return Verdict(f"{name}: {stub}", passed=False)
+    except CheckFailed as failure:
+        told = CheckFailed(f"{name}: {failure}{borrowed(subject)}")
+        told.mistakes = failure.mistakes
+        raise told from failure.__cause__
+    finally:
+        torch.set_grad_enabled(grad)
+        torch.random.set_rng_state(random)
+
+
+# --- is it there -----------------------------------------------------------------------------------------------------
+
+
+def parsed(subject: object) -> ast.Module | None:
+    """Return the syntax tree of a function or class; None where its source is not to be had."""
+    try:
+        return ast.parse(textwrap.dedent(inspect.getsource(subject)))
+    except (OSError, TypeError, SyntaxError):
+        return None
+
+
+def is_stub(subject: object) -> bool:
+    """Whether a function, or the ``forward`` of a class, has an empty body: ``...``, ``pass`` or a docstring alone."""
+    if inspect.isclass(subject):
+        if issubclass(subject, nn.Module) and subject.forward is nn.Module.forward:
+            return True
+        subject = getattr(subject, "forward", None)
+    tree = parsed(inspect.unwrap(subject)) if callable(subject) else None
+    body = getattr(tree.body[0], "body", None) if tree and tree.body else None
+    if isinstance(body, list):
+        return all(isinstance(part, ast.Pass) or is_constant(part) for part in body)
+    return False
+
+
+def is_constant(statement: ast.stmt) -> bool:
+    """Whether a statement only holds a constant: a docstring or ``...``, or returns None or ``...``."""
+    value = getattr(statement, "value", None)
+    if isinstance(statement, ast.Return):
+        return value is None or (isinstance(value, ast.Constant) and value.value in (None, ...))
+    return isinstance(statement, ast.Expr) and isinstance(value, ast.Constant)
+
+
+def misplaced_forward(cls: type[nn.Module]) -> None:
+    """Name a ``forward`` or ``__init__`` that is misspelled, indented too far, or outside the class."""
+    own = {name for part in cls.__mro__ if part.__module__ != nn.Module.__module__ for name in vars(part)}
+    methods = {name for name in own if isinstance(inspect.getattr_static(cls, name, None), FunctionType)}
+    for wanted in ("__init__", "forward"):
+        if wanted in methods:
+            continue
+        near = difflib.get_close_matches(wanted, methods - {"forward", "__init__"}, cutoff=0.7)
+        if near and not hasattr(nn.Module, near[0]):
+            raise fail("learner.misspelled", own=near[0], wanted=wanted)
+    if "forward" in methods:
+        return
+    if "__call__" in methods:
+        raise fail("learner.call_for_forward")
+    tree = parsed(cls)
+    for method in tree.body[0].body if tree and isinstance(tree.body[0], ast.ClassDef) else ():
+        if isinstance(method, ast.FunctionDef) and defines_forward(method):
+            raise fail("learner.nested_forward", inside=method.name)
+    init = vars(cls).get("__init__")
+    outside = getattr(init, "__globals__", {}).get("forward")
+    if isinstance(outside, FunctionType) and next(iter(inspect.signature(outside).parameters), "") == "self":
+        raise fail("learner.forward_outside")
+    if init is not None and not is_empty_init(cls):
+        raise fail("learner.no_forward")
+
+
+def defines_forward(method: ast.FunctionDef) -> bool:
+    """Whether a method holds a function ``forward``."""
+    return any(isinstance(part, ast.FunctionDef) and part.name == "forward" for part in ast.walk(method))
+
+
+def is_empty_init(cls: type) -> bool:
+    """Whether ``__init__`` does nothing but call the parent's."""
+    tree = parsed(vars(cls)["__init__"])
+    body = tree.body[0].body if tree else []
+    return all(isinstance(part, ast.Pass) or is_constant(part) or "super()" in ast.unparse(part) for part in body)
+
+
+def older_than_a_syntax_error(subject: object) -> None:
+    """Refuse to judge a version that the learner has since replaced in a cell that Python could not read."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    name = getattr(subject, "__name__", "")
+    for source in reversed(shell.user_ns.get("_ih", [])[:-1] if shell and name else []):
+        if re.search(rf"^\s*(def|class) {re.escape(name)}\b", source, re.MULTILINE):
+            try:
+                compile(shell.transform_cell(source), "cell", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            except SyntaxError as error:
+                raise fail("learner.syntax_error", own=name, line=error.lineno, what=error.msg) from error
+            return
+
+
+# --- what stopped it -------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def running(doing: str = "") -> Iterator[None]:
+    """Report an error inside the learner's code as theirs, with the line; ``doing`` says what the code was given."""
+    try:
+        yield
+    except (CheckFailed, NotWritten):
+        raise
+    except Exception as error:
+        if isinstance(error, NotImplementedError) and not raised_in_library(error):
+            raise fail("learner.not_implemented") from error
+        if "'ellipsis'" in str(error) or (isinstance(error, TypeError) and "ellipsis" in str(error).lower()):
+            raise NotWritten(sentence("learner.ellipsis")) from error
+        message = " ".join(str(error).split()) or "no message"
+        message = message if len(message) <= 300 else message[:297] + "..."
+        told = sentence("learner.stopped", error=type(error).__name__, doing=doing and f" {doing}", place=place(error))
+        raise CheckFailed("\n  ".join([told, message, *explained(error)])) from error
+
+
+def raised_in_library(error: BaseException) -> bool:
+    """Whether an installed library raised the error: torch does for a call of an ``nn.ModuleList``, for example.
+
+    Its compiled code has no frame of its own, and is known by its words: "softmax" not implemented for 'Long'.
+    """
+    in_library = "site-packages" in traceback.extract_tb(error.__traceback__)[-1].filename
+    return in_library or "\" not implemented for '" in str(error)
+
+
+def own_frames(error: BaseException) -> list:
+    """Return the frames of the learner's own code, outermost first: neither the course's nor a library's."""
+    frames = []
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        file = Path(frame.f_code.co_filename)
+        if not (file.is_relative_to(PACKAGE) or file.is_relative_to(STANDARD_LIBRARY) or "site-packages" in str(file)):
+            frames.append((frame, number))
+    return frames
+
+
+def place(error: BaseException) -> str:
+    """Return the innermost line of the learner's own, whichever cell it is in; empty if the error came up elsewhere."""
+    frames = own_frames(error)
+    if not frames:
+        return ""
+    frame, number = frames[-1]
+    line = linecache.getline(frame.f_code.co_filename, number).strip()
+    return sentence("learner.line", number=number, line=line) if line else sentence("learner.number", number=number)
+
+
+def explained(error: Exception) -> list[str]:
+    """Return what an error means, in the learner's terms; empty if it is clear by itself."""
+    text, lines = str(error), []
+    if "einops" in "".join(frame.filename for frame in traceback.extract_tb(error.__traceback__)):
+        lines += explained_einops(error, text)
+    if "NoneType" in text and (frames := own_frames(error)):
+        frame, number = frames[-1]
+        words = re.findall(r"\w+", linecache.getline(frame.f_code.co_filename, number))
+        called = [frame.f_globals.get(word) for word in words]
+        lines += [sentence("learner.callee_returns_none", own=f.__name__) for f in called if never_returns(f)][:1]
+    return lines
+
+
+def explained_einops(error: Exception, text: str) -> list[str]:
+    """Return what an error of einops means."""
+    if isinstance(error, TypeError) and "ints" in text and "float" in text:
+        return [sentence("einops.float")]
+    patterns = {
+        "divide": r"can't divide axis of length (?P<length>\d+) in chunks of (?P<parts>\d+)",
+        "axes": r"[Ee]xpected (?P<wanted>\d+) dim\w*\.? ?.*?(?P<came>\d+)-dim",
+        "one_side": r"Identifiers only on one side of expression .*?: (?P<names>\{.*?\})",
+        "unknown_sizes": r"Could not infer sizes for (?P<names>\{.*?\})",
+        "lengths": r"Shape mismatch, (?P<came>\d+) != (?P<wanted>\d+)",
+    }
+    found = [(name, match) for name, pattern in patterns.items() if (match := re.search(pattern, text))]
+    return [sentence(f"einops.{name}", **match.groupdict()) for name, match in found[:1]]
+
+
+def never_returns(function: object) -> bool:
+    """Whether a function of the learner's has no ``return`` with a value."""
+    tree = parsed(function) if isinstance(function, FunctionType) else None
+    if not tree or not isinstance(tree.body[0], ast.FunctionDef):
+        return False
+    return not any(isinstance(part, (ast.Return, ast.Yield)) and part.value for part in ast.walk(tree))
+
+
+# --- what it borrows -------------------------------------------------------------------------------------------------
+
+
+def borrowed(subject: object) -> str:
+    """Return a note on tensors and numbers that the learner's code reads from the notebook around it."""
+    functions = (
+        [subject]
+        if isinstance(subject, FunctionType)
+        else list(vars(subject).values())
+        if (inspect.isclass(subject))
+        else []
+    )
+    notes = []
+    for function in functions:
+        if isinstance(function, FunctionType) and function.__module__ != nn.Module.__module__:
+            for name in sorted(read_from_outside(function)):
+                value = function.__globals__.get(name)
+                if isinstance(value, (Tensor, np.ndarray, Number)) and not name.isupper():
+                    notes.append(sentence("learner.borrowed", name=name, value=named(value)))
+    return "".join(f"\n  {note}" for note in dict.fromkeys(notes))
+
+
+def read_from_outside(function: FunctionType) -> set[str]:
+    """Return the names that a function reads and does not make."""
+    tree = parsed(function)
+    if tree is None:
+        return set()
+
+    def names(table: symtable.SymbolTable) -> set[str]:
+        own = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global() and symbol.is_referenced()}
+        return own.union(*map(names, table.get_children()))
+
+    (outermost,) = symtable.symtable(ast.unparse(tree), "cell", "exec").get_children()[-1:]
+    return names(outermost)

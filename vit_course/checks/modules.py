@@ -1,0 +1,183 @@
+"""A learner's class: building it, giving it the course's weights by name, and what every module must do."""
+
+import copy
+import inspect
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from vit_course.checks.compare import describe, formula, same
+from vit_course.checks.learner import running
+from vit_course.checks.verdict import CheckFailed, fail, sentence
+
+Mapping = Callable[[dict], dict] | None
+
+
+def takes(subject: Callable, reference: Callable, args: Sequence, kwargs: dict) -> None:
+    """Check that the learner's function or class can be called as the reference is; what has no signature passes."""
+    try:
+        inspect.signature(subject).bind(*args, **kwargs)
+    except TypeError as error:
+        wanted, own = (", ".join(inspect.signature(part).parameters) for part in (reference, subject))
+        key = "engine.class_arguments" if inspect.isclass(subject) else "engine.arguments"
+        raise fail(key, wanted=wanted, own=own) from error
+    except ValueError:
+        return
+
+
+def build(cls: Callable, options: dict) -> nn.Module:
+    """Construct the learner's module."""
+    given = ", ".join(f"{key}={value}" for key, value in options.items())
+    with running(sentence("modules.built", name=getattr(cls, "__name__", "it"), options=given)):
+        module = cls(**options)
+    if not isinstance(module, nn.Module):
+        raise fail("modules.not_a_module", came=type(module).__name__)
+    return module
+
+
+def load(module: nn.Module, state: dict[str, Tensor], mapping: Mapping, mappable: bool = True) -> None:
+    """Load the course's parameters into the learner's module; say which are missing, unknown or of another shape."""
+    state = {key: value.clone() for key, value in state.items()}
+    if mapping is not None:
+        with running(sentence("modules.in_mapping")):
+            state = mapping(state)
+    own, buffers = module.state_dict(), dict(module.named_buffers())
+    missing = [key for key in state if key not in own]
+    unknown = [key for key in own if key not in state and key not in buffers]
+    for key in state:
+        never_trains(module, key)
+    if missing or unknown:
+        layers_in_a_list(module)
+        kinds = [("missing_names", missing), ("unknown_names", unknown)]
+        parts = [sentence(f"modules.{kind}", names=few(keys)) for kind, keys in kinds if keys]
+        cause = "other_names" if missing and unknown else "missing" if missing else "unknown"
+        hint = (
+            "hint_empty" if not own else "hint_mapping" if mapping else "hint_names" if mappable else "hint_only_names"
+        )
+        raise CheckFailed("\n  ".join([sentence(f"modules.{cause}"), *parts, sentence(f"modules.{hint}")]))
+    for key, value in state.items():
+        if mapping is not None and own[key].ndim > value.ndim > 1 and own[key].flatten(1).shape == value.shape:
+            state[key] = value = value.reshape(own[key].shape)  # a convolution's weight from a linear layer's
+        if own[key].shape != value.shape:
+            raise fail("modules.shape", name=key, came=tuple(own[key].shape), wanted=tuple(value.shape))
+    module.load_state_dict(own | state)
+
+
+def loaded(cls: Callable, options: dict, state: dict[str, Tensor], mapping: Mapping) -> nn.Module:
+    """Construct the learner's module with the course's parameters in it."""
+    module = build(cls, options)
+    load(module, state, mapping)
+    return module
+
+
+def few(keys: Sequence[str], most: int = 6) -> str:
+    """Name at most six of the keys."""
+    more = [sentence("modules.more", count=len(keys) - most)] if len(keys) > most else []
+    return ", ".join([*keys[:most], *more])
+
+
+def layers_in_a_list(module: nn.Module) -> None:
+    """Name layers that torch cannot see, because they are in a plain list."""
+    for part in module.modules():
+        for key, value in vars(part).items():
+            if isinstance(value, (list, tuple)) and any(isinstance(layer, nn.Module) for layer in value):
+                raise fail("modules.plain_list", name=key, kind=type(value).__name__)
+
+
+def never_trains(module: nn.Module, key: str) -> None:
+    """Name a parameter that is there under its name, but as a plain tensor or a buffer."""
+    found = module
+    for part in key.split("."):
+        found = getattr(found, part, None)
+    if isinstance(found, Tensor) and not isinstance(found, nn.Parameter):
+        kind = "buffer" if key in dict(module.named_buffers()) else "plain_tensor"
+        raise fail(f"modules.{kind}", name=key)
+
+
+def own_names(mapping: Mapping, module: nn.Module, marked: Callable[[str, Tensor], Tensor]) -> set[str]:
+    """Return the learner's parameters that hold marked values of the course's and nothing else.
+
+    Args:
+        mapping: from the course's state dict to the learner's.
+        module: the course's.
+        marked: from a parameter's name and zeros of its shape to ones where it is marked.
+    """
+    state = {key: marked(key, torch.zeros_like(value)) for key, value in module.state_dict().items()}
+    state = mapping(state) if mapping is not None else state
+    return {key for key, value in state.items() if bool((value != 0).all())}
+
+
+def key_biases(key: str, zeros: Tensor) -> Tensor:
+    """Mark the biases of the keys, which rightly have no gradient: softmax takes them away."""
+    if key.endswith("qkv.bias"):
+        zeros.chunk(3)[1].fill_(1.0)
+    return zeros
+
+
+# --- behavior --------------------------------------------------------------------------------------------------------
+
+
+def independent_instances(cls: Callable, options: dict) -> None:
+    """Check that two instances do not share a parameter."""
+    first, second = build(cls, options), build(cls, options)
+    storages = {parameter.data_ptr() for parameter in first.parameters() if parameter.numel()}
+    shared = [key for key, parameter in second.named_parameters() if parameter.data_ptr() in storages]
+    if shared:
+        raise fail("modules.shared", names=few(shared))
+
+
+def layers_made_by(module: nn.Module, x: Tensor) -> list[str]:
+    """Return the kinds of the layers that a call of the module makes: torch reports each parameter registered."""
+    made = []
+    hook = nn.modules.module.register_module_parameter_registration_hook(
+        lambda layer, key, parameter: made.append(type(layer).__name__)
+    )
+    try:
+        with torch.no_grad():
+            module(x.clone())
+    finally:
+        hook.remove()
+    return made
+
+
+def made_in_forward(module: nn.Module, x: Tensor) -> None:
+    """Name layers that are made in ``forward``."""
+    try:
+        made = layers_made_by(module, x)
+    except Exception:  # the comparison that follows reports it
+        return
+    if made:
+        raise fail("modules.made_in_forward", kind=made[0])
+
+
+def random_in_eval(module: nn.Module, x: Tensor) -> None:
+    """Name randomness that eval mode does not switch off."""
+    with torch.no_grad():
+        first, second = module(x.clone()), module(x.clone())
+    if isinstance(first, Tensor) and isinstance(second, Tensor) and not same(first, second):
+        raise fail("modules.random_in_eval")
+
+
+def gradients_of_module(mine: nn.Module, right: nn.Module, x: Tensor, mapping: Mapping) -> None:
+    """Check that a gradient reaches every parameter, and the right one reaches the input."""
+    gradients = []
+    for module in (right, copy.deepcopy(right) if mine is right else mine):
+        given = x.clone().requires_grad_(x.is_floating_point())
+        with running(sentence("modules.with_gradients")):
+            out = module(given)
+            if not out.requires_grad:
+                raise fail("modules.no_gradient")
+            (out * formula(*out.shape)).sum().backward()
+        gradients.append(given.grad)
+    without = own_names(mapping, right, key_biases)
+    named = dict(mine.named_parameters())
+    dead = [key for key, p in named.items() if key not in without and (p.grad is None or not p.grad.abs().max() > 0)]
+    right.zero_grad()
+    if dead:
+        names = sentence("modules.every") if len(dead) == len(named) else few(dead)
+        raise fail("modules.dead", names=names)
+    if gradients[1] is None:
+        raise fail("modules.no_input_gradient")
+    if not same(gradients[1], gradients[0]):
+        raise fail("modules.wrong_gradient", describe(gradients[1], gradients[0]))

@@ -1,0 +1,297 @@
+"""Every part of the course, written out step by step: what the checks compare with, and what mistakes are edits of.
+
+A function that stands for a class takes the course's module, whose weights it uses, as ``self``. Names of variables are
+the stages that a check looks for in a learner's computation. ``tests/test_checks.py`` shows that each is equal to the
+course's own.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange, reduce
+from torch import nn
+
+# --- in several parts ------------------------------------------------------------------------------------------------
+
+
+def drop(module, x):
+    """Apply a module's dropout."""
+    return F.dropout(x, module.dropout.p, module.training)
+
+
+# --- lessons 01 and 02 -----------------------------------------------------------------------------------------------
+
+
+def patchify(images, patch_size):
+    """Cut images into patches."""
+    patches = rearrange(images, "b c (gh p1) (gw p2) -> b (gh gw) (c p1 p2)", p1=patch_size, p2=patch_size)
+    return patches
+
+
+def unpatchify(patches, *, patch_size, image_size, channels=3):
+    """Put patches back together."""
+    height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
+    gh, gw = height // patch_size, width // patch_size
+    pattern = "b (gh gw) (c p1 p2) -> b c (gh p1) (gw p2)"
+    images = rearrange(patches, pattern, gh=gh, gw=gw, p1=patch_size, p2=patch_size, c=channels)
+    return images
+
+
+def patch_embedding(self, images):
+    """Project every patch."""
+    patches = patchify(images, self.patch_size)
+    tokens = patches @ self.projection.weight.T + self.projection.bias
+    return tokens
+
+
+def image_embedding(self, images):
+    """Eq. 1."""
+    patch_tokens = patch_embedding(self.patch_embedding, images)
+    class_token = self.class_token.expand(len(images), -1, -1)
+    positions = self.pos_embedding
+    tokens = torch.cat([class_token, patch_tokens], dim=1)
+    summed = tokens + positions
+    return drop(self, summed)
+
+
+# --- lesson 03 -------------------------------------------------------------------------------------------------------
+
+
+def attention_weights(query, key):
+    """Eq. 6."""
+    e = query.shape[-1]
+    scores = query @ key.mT
+    scaled = scores * e**-0.5
+    weights = scaled.softmax(dim=-1)
+    return weights
+
+
+def scaled_dot_product_attention(query, key, value, rate=0.0):
+    """Eq. 7, every weight dropped with probability ``rate``."""
+    weights = attention_weights(query, key)
+    kept = F.dropout(weights, rate)
+    out = kept @ value
+    return out
+
+
+def split_heads(projected, num_heads):
+    """Take the fused projection apart."""
+    parts = rearrange(projected, "b s (three heads e) -> three b heads s e", three=3, heads=num_heads)
+    return parts
+
+
+def merge_heads(out):
+    """Put the heads of each token side by side."""
+    merged = rearrange(out, "b heads s e -> b s (heads e)")
+    return merged
+
+
+def multi_head_attention(self, x, rate=None):
+    """Eq. 5 to 8; ``rate`` is that of dropout, if it is not the layer's own."""
+    projected = x @ self.qkv.weight.T + self.qkv.bias
+    query, key, value = split_heads(projected, self.num_heads)
+    rate = self.attention_dropout if rate is None else rate
+    rate = rate if self.training else 0.0
+    out = scaled_dot_product_attention(query, key, value, rate)
+    merged = merge_heads(out)
+    return merged @ self.out_proj.weight.T + self.out_proj.bias
+
+
+# --- lesson 04 -------------------------------------------------------------------------------------------------------
+
+
+def layer_norm(x, weight, bias, eps):
+    """Normalize each token on its own."""
+    mean = x.mean(dim=-1, keepdim=True)
+    centered = x - mean
+    variance = x.var(dim=-1, correction=0, keepdim=True)
+    deviation = (variance + eps).sqrt()
+    normalized = centered / deviation
+    return normalized * weight + bias
+
+
+def mlp_block(self, x):
+    """The MLP of Eq. 3."""
+    hidden = x @ self.linear_1.weight.T + self.linear_1.bias
+    active = F.gelu(hidden)
+    kept = drop(self, active)
+    out = kept @ self.linear_2.weight.T + self.linear_2.bias
+    return drop(self, out)
+
+
+def encoder_block(self, x):
+    """Eq. 2 and 3."""
+    read = layer_norm(x, self.ln_1.weight, self.ln_1.bias, eps=1e-6)
+    attended = multi_head_attention(self.self_attention, read)
+    first = drop(self, attended)
+    middle = x + first
+    read_again = layer_norm(middle, self.ln_2.weight, self.ln_2.bias, eps=1e-6)
+    second = mlp_block(self.mlp, read_again)
+    return middle + second
+
+
+def encoder(self, x):
+    """All blocks, and the final LayerNorm of Eq. 4."""
+    for layer in self.layers:
+        x = encoder_block(layer, x)
+    stream = x
+    return layer_norm(stream, self.ln.weight, self.ln.bias, eps=1e-6)
+
+
+# --- lesson 05 -------------------------------------------------------------------------------------------------------
+
+
+def vision_transformer(self, images):
+    """Figure 1."""
+    tokens = image_embedding(self.embedding, images)
+    encoded = encoder(self.encoder, tokens)
+    if self.pool == "token":  # noqa: SIM108
+        pooled = encoded[:, 0]
+    else:
+        pooled = encoded[:, 1:].mean(dim=1)
+    return pooled @ self.head.weight.T + self.head.bias
+
+
+# --- lesson 06 -------------------------------------------------------------------------------------------------------
+
+
+def learning_rate_schedule(step, *, total_steps, warmup_steps, peak, final=0.0):
+    """Linear warm-up, then half a cosine."""
+    if step < warmup_steps:
+        return peak * (step + 1) / warmup_steps
+    top = max(warmup_steps - 1, 0)
+    progress = (step - top) / max(total_steps - 1 - top, 1)
+    progress = min(progress, 1.0)
+    return final + (peak - final) * (1 + math.cos(math.pi * progress)) / 2
+
+
+def train_step(model, optimizer, images, labels, *, label_smoothing=0.0, max_grad_norm=None):
+    """Train on one batch."""
+    model.train()
+    logits = model(images)
+    loss = F.cross_entropy(logits, labels, label_smoothing=label_smoothing)
+    optimizer.zero_grad()
+    loss.backward(retain_graph=True)
+    if max_grad_norm is not None:
+        nn.utils.clip_grad_norm_(list(model.parameters()), max_grad_norm)
+    optimizer.step()
+    return loss.item()
+
+
+def evaluate(model, dataset, *, batch_size=256):
+    """Return the mean loss and the accuracy over all images."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    losses, rights, sizes = [], [], []
+    with torch.no_grad():
+        for batch in torch.arange(len(dataset)).split(batch_size):
+            images, labels = dataset[batch]
+            logits = model(images)
+            losses.append(F.cross_entropy(logits, labels).item())
+            rights.append((logits.argmax(dim=-1) == labels).sum().item())
+            sizes.append(len(batch))
+    for module, mode in modes.items():
+        module.training = mode
+    count = sum(sizes)
+    loss = sum(mean * size for mean, size in zip(losses, sizes, strict=True)) / count
+    accuracy = sum(rights) / count
+    return loss, accuracy
+
+
+# --- lesson 07 -------------------------------------------------------------------------------------------------------
+
+
+def attention_rollout(maps):
+    """The product over the layers of half the attention and half the identity."""
+    matrices = []
+    for layer in maps:
+        attention = layer.mean(dim=1)
+        identity = torch.eye(layer.shape[-1])
+        matrices.append((attention + identity) / 2)
+    rollout = matrices[0]
+    for matrix in matrices[1:]:
+        rollout = matrix @ rollout
+    return rollout
+
+
+def attention_distance(maps, grid_size):
+    """The mean distance between query and key patch, weighted by attention."""
+    gh, gw = grid_size
+    place = torch.arange(gh * gw)
+    row, column = place // gw, place % gw
+    down, along = (row[:, None] - row).float(), (column[:, None] - column).float()
+    distance = (down**2 + along**2).sqrt()
+    weights = torch.stack(list(maps))[..., 1:, 1:]
+    weights = weights / weights.sum(dim=-1, keepdim=True)
+    spread = weights * distance
+    return spread.sum(dim=-1).mean(dim=(1, 3))
+
+
+def nearest(features, queries, count):
+    """The features of the highest cosine similarity, best first."""
+    features = features / features.norm(dim=-1, keepdim=True)
+    queries = queries / queries.norm(dim=-1, keepdim=True)
+    similarity = queries @ features.T
+    values, indices = similarity.topk(count, dim=-1)
+    return values, indices
+
+
+def silence_heads(model, heads):
+    """Return a copy in which the named heads add nothing; it may write into the model that it is given."""
+    for layer, head in heads:
+        attention = model.encoder.layers[layer].self_attention
+        e = attention.hidden_dim // attention.num_heads
+        weight, bias = attention.out_proj.weight, attention.out_proj.bias
+        weight[:, head * e : (head + 1) * e] = 0
+        bias[:] = bias
+    return model
+
+
+# --- lesson 09 -------------------------------------------------------------------------------------------------------
+
+
+def masked_weights(query, key, mask):
+    """Attention weights that are 0 where the mask is False."""
+    scores = query @ key.mT / query.shape[-1] ** 0.5
+    scores = scores.masked_fill(~mask, -math.inf)
+    return scores.softmax(dim=-1)
+
+
+def batch_loss(model, images, labels):
+    """Cross-entropy of the model's logits."""
+    logits = model(images)
+    return F.cross_entropy(logits, labels)
+
+
+def capped_rate(step, *, total_steps, warmup_steps, peak):
+    """Warm-up, half a cosine, and 0 ever after."""
+    if step < warmup_steps:
+        return peak * (step + 1) / warmup_steps
+    progress = (step - warmup_steps) / (total_steps - warmup_steps)
+    progress = min(progress, 1.0)
+    return peak * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def add_positions(self, x):
+    """Add row i of the table to token i."""
+    rows = self.pos_embedding[:, : x.shape[1]]
+    return x + rows
+
+
+def accuracy(model, dataset, batch_size):
+    """The share of right answers over all images."""
+    model.eval()
+    rights, sizes = [], []
+    with torch.no_grad():
+        for batch in torch.arange(len(dataset)).split(batch_size):
+            images, labels = dataset[batch]
+            rights.append((model(images).argmax(dim=-1) == labels).sum().item())
+            sizes.append(len(batch))
+    return sum(rights) / sum(sizes)
+
+
+def mean_head(self, tokens):
+    """One linear layer on the mean of the patch tokens."""
+    pooled = reduce(tokens[:, 1:], "b n d -> b d", "mean")
+    return pooled @ self.head.weight.T + self.head.bias
