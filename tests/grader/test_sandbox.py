@@ -122,7 +122,7 @@ def test_a_missing_name_and_a_wrong_function_are_told_why():
 
 
 def test_variables_and_modules_are_tested_too():
-    code = "hidden.number(count, 36)\nhidden.same_values(twice, lambda x: 2 * x, lambda: (hidden.normal(3),))"
+    code = "hidden.value(count, 36)\nhidden.same_values(twice, lambda x: 2 * x, lambda: (hidden.normal(3),))"
     test = HiddenTest("count", f"from grader import hidden\n{code}")
     assert graded("count = 36\ntwice = lambda x: 2 * x", tests=[test]).answers["count"].passed
     assert not graded("count = 35\ntwice = lambda x: 2 * x", tests=[test]).answers["count"].passed
@@ -219,7 +219,7 @@ def test_an_equal_to_everything_is_equal_to_nothing():
             return torch.zeros(2).as_subclass(Liar)
         count = Liar()
     """
-    test = HiddenTest("count", "from grader import hidden\nhidden.number(count, 36)")
+    test = HiddenTest("count", "from grader import hidden\nhidden.value(count, 36)")
     result = graded(liar, UNPATCHIFY, tests=[*TESTS, test])
     assert [answer.passed for answer in result.answers.values()] == [False, True, False]
 

@@ -41,7 +41,7 @@ class Remote:
         self.__name__, self._ask = name, ask
 
     def _no_comparison(self, *_: object) -> bool:
-        raise TypeError("a student's value is compared by hidden.number, hidden.value or hidden.same_values")
+        raise TypeError("a student's value is compared by hidden.value or hidden.same_values")
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __float__ = __int__ = __len__ = _no_comparison
     __hash__ = None

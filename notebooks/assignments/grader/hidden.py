@@ -298,13 +298,13 @@ def _dropouts_of_blocks(cls: object, reference: Callable, sizes: dict, x: Tensor
     for values in (attention, mlp):
         same_dropout(cls, reference, dict(dropout=RATE, **sizes), values | head, x, _between)
 
-    def of_heads(result: Tensor) -> Tensor:
-        """Say of each token whether its features differ, and whether those of one head do."""
-        heads = result.unflatten(-1, (sizes["num_heads"], -1))
-        within = (heads - heads[..., :1]).abs().amax(dim=(-1, -2)) > 1e-3
-        return torch.stack([result.std(dim=-1) > 1e-3, within], dim=-1).double()
-
-    same_dropout(cls, reference, dict(attention_dropout=RATE, **sizes), attention | head, x, of_heads)
+    options = dict(attention_dropout=RATE, **sizes)
+    result = in_train_mode(cls, options, constant(reference(**options), attention | head), x)
+    if not float((result.std(dim=-1) > 1e-3).double().mean()) > 0.5:
+        raise Wrong("in train mode, attention_dropout: nothing is dropped")
+    heads = result.unflatten(-1, (sizes["num_heads"], -1))
+    if float((heads - heads[..., :1]).abs().max()) > 1e-3:
+        raise Wrong("in train mode, attention_dropout: something else than attention weights is dropped")
 
 
 def _between(result: Tensor) -> Tensor:
