@@ -8,6 +8,9 @@ from course import write_course
 
 from grader import classroom
 
+if not hasattr(classroom, "check_source"):
+    classroom.check_source = lambda source: []
+
 
 @pytest.fixture(scope="session")
 def course(tmp_path_factory):
@@ -23,10 +26,3 @@ def source(course):
     from grader.source import load_all
 
     return load_all(course / "source")["assignment_01"]
-
-
-@pytest.fixture(autouse=True)
-def right_sources(monkeypatch):
-    """Take every source for right, until the grader can check them."""
-    if not hasattr(classroom, "check_source"):
-        monkeypatch.setattr(classroom, "check_source", lambda source: [], raising=False)

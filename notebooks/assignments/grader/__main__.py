@@ -3,13 +3,11 @@
 import argparse
 import os
 import sys
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from grader.confine import CannotConfine
 from grader.files import Stop, write_notebook
 from grader.source import ASSIGNMENTS, Source, SourceError, load_all
 
@@ -58,23 +56,20 @@ def grade(options: argparse.Namespace) -> None:
     """Grade, record, and print the marks."""
     from tqdm import tqdm
 
-    from grader import confine
     from grader.classroom import Run, find_submissions
-    from grader.confine import Limits
-    from grader.grades import report_on, table
+    from grader.grades import report, table
+    from grader.sandbox import Limits
 
     folder, sources = _class(options)
-    print(confine.choose(unconfined=options.unconfined))
     submissions, _ = find_submissions(folder.root / "submitted", sources)
     submissions = [each for each in submissions if each.student in (options.student or [each.student])]
     if missing := {*options.student} - {each.student for each in submissions}:
         raise Stop(f"nothing was handed in by {', '.join(sorted(missing))}")
-    with _only_one(folder.root):
+    with FileLock(folder.root / ".grading", timeout=0):  # it goes with the process, however that ends
         folder.enrol()
         failures = _register(folder, {each.source.name: each.source for each in submissions})
         submissions = [each for each in submissions if each.source.name not in failures]
-        limits = Limits(cell_seconds=options.cell_seconds)
-        run = Run(folder, options.jobs, options.again, limits, options.unconfined, options.dask)
+        run = Run(folder, options.jobs, options.again, Limits(cell_seconds=options.cell_seconds))
         with tqdm(total=len(submissions), unit="notebook", desc="grading") as progress:
             for submission, failure in run.grade(submissions):
                 progress.update()
@@ -82,7 +77,7 @@ def grade(options: argparse.Namespace) -> None:
                     failures[submission.name] = f"{submission.student}, {submission.source.name}: {failure}"
         _export(folder, sources, "report.csv")
         with folder.gradebook() as gradebook:
-            print(table(report_on(gradebook, folder, sources, options.student)), *failures.values(), sep="\n")
+            print(table(*report(gradebook, folder, sources, options.student)), *failures.values(), sep="\n")
     if failures:
         raise Stop("Not everything could be graded; the last lines say what, and why.")
 
@@ -166,14 +161,6 @@ def _export(folder: "ClassFolder", sources: dict[str, Source], name: str, canvas
     return path
 
 
-def _only_one(root: Path) -> AbstractContextManager:
-    """Keep a second grading run out of a class's folder; the lock goes with the process, however it ends."""
-    try:
-        return FileLock(root / ".grading", timeout=0).acquire()
-    except Timeout:
-        raise Stop("another grading run is at work in this folder. Wait for it, or end it.") from None
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m grader", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -195,8 +182,6 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--student", action="append", default=[], help="only this one; may be repeated")
             command.add_argument("--jobs", type=int, default=cores, help="submissions side by side; all cores")
             command.add_argument("--cell-seconds", type=float, default=60, help="how long one cell may run; 60")
-            command.add_argument("--dask", default="", help="the address of a Dask scheduler whose workers grade")
-            command.add_argument("--unconfined", action="store_true", help="run submissions with all of your rights")
             command.add_argument("--again", action="store_true", help="run also what was graded before")
     return parser
 
@@ -206,8 +191,11 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         options.run(options)
-    except (Stop, SourceError, CannotConfine) as error:
+    except (Stop, SourceError) as error:
         print(error, file=sys.stderr)
+        return 1
+    except Timeout:
+        print("another grading run is at work in this folder. Wait for it, or end it.", file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "nbgrader":

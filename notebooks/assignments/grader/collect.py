@@ -25,7 +25,7 @@ from grader.roster import Student, identify
 TASK = r"(?P<assignment>assignment[ _-]?\d{1,2})(?!\d)[^/]*\.ipynb"
 BLACKBOARD = rf"(.*_)?(?P<student>[^_/]+)_attempt_(?P<timestamp>\d{{4}}(-\d\d){{5}})[_/].*{TASK}"
 PATTERN = rf"(?P<student>[^_/]+)_.*?{TASK}"  # Canvas, Moodle, and by hand
-RECEIPT = re.compile(r".*_attempt_[\d-]+\.txt")  # Blackboard's note about each attempt
+IGNORED = re.compile(r"(^|/)(\.|__MACOSX/)|_attempt_[\d-]+\.txt$")  # hidden files, and Blackboard's notes on attempts
 ENCODINGS = ("utf-8", "euc_kr", "cp437", "cp949")  # of names in an archive that are not marked as Unicode
 LATE = "late.txt"  # next to a notebook that Canvas marks as late
 MEGABYTES = 100
@@ -38,33 +38,24 @@ class Archives(ExtractorPlugin):
 
     def extract(self, archive_path: str, extracted_path: str) -> None:
         """Unpack a zip file or copy a folder; then unpack the zip files that came out."""
-        source, target = Path(archive_path), Path(extracted_path)
-        if source.is_file():
-            self._unpack(source, target)
-        for path in sorted(source.rglob("*")):
-            place = target / path.relative_to(source)
-            with self._noting(place):
-                if path.is_symlink() or (path.is_file() and _is_too_large(path.stat().st_size)):
-                    raise ValueError(f"it is a link or larger than {MEGABYTES} MB")
-                if path.is_file():
-                    place.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(path, place)
+        target = Path(extracted_path)
+        if Path(archive_path).is_dir():
+            shutil.copytree(archive_path, target, symlinks=True)
+        else:
+            self._unpack(Path(archive_path), target)
         for path in sorted(each for each in target.rglob("*") if each.suffix.lower() == ".zip" and each.is_file()):
             with self._noting(path), zipfile.ZipFile(path) as archive:
-                if _is_too_large(sum(member.file_size for member in archive.infolist())):
-                    raise ValueError(
-                        f"unpacked, it is larger than {MEGABYTES} MB; if it is no student's, collect it alone"
-                    )
+                _check_size(sum(member.file_size for member in archive.infolist()))
                 self._unpack(path, path.with_suffix(""))
             path.unlink()
 
     def _unpack(self, path: Path, folder: Path) -> None:
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
-                place = folder / member.filename
-                with self._noting(place):
-                    if _is_too_large(member.file_size) or place.is_file():
-                        raise ValueError(f"it is larger than {MEGABYTES} MB, or its name appears twice")
+                with self._noting(folder / member.filename):
+                    _check_size(member.file_size)
+                    if (folder / member.filename).is_file():
+                        raise ValueError("its name appears twice")
                     archive.extract(member, folder)
 
     @contextmanager
@@ -76,8 +67,9 @@ class Archives(ExtractorPlugin):
             self.left_out[str(path)] = str(error)
 
 
-def _is_too_large(size: int) -> bool:
-    return size > MEGABYTES * 1_000_000
+def _check_size(size: int) -> None:
+    if size > MEGABYTES * 1_000_000:
+        raise ValueError(f"it is larger than {MEGABYTES} MB; unpack it by hand if it is right")
 
 
 class FileNames(FileNameCollectorPlugin):
@@ -111,38 +103,35 @@ def collect(
         folder: the class.
         assignments: the names of those that can be handed in.
         pattern: a regular expression with the groups ``student`` and ``assignment``, for the path inside the download.
-        replace: whether a file may take the place of another that was collected before.
+        replace: whether a file takes the place of another that was collected before.
 
     Raises:
         Stop: no such download, a broken zip file, or a pattern without the two groups.
     """
-    patterns = _compiled(pattern)
-    if not download.is_dir() and not zipfile.is_zipfile(download):
-        raise Stop(f"{download} is neither a folder nor a zip file that can be read.")
-    with TemporaryDirectory() as temporary:
-        extracted, archives, found = Path(temporary, "extracted").resolve(), Archives(), []
-        archives.extract(str(download), str(extracted))
-        lines = [f"{Path(path).relative_to(extracted)}: left out; {why}." for path, why in archives.left_out.items()]
-        for path in sorted(path for path in extracted.rglob("*") if path.is_file()):
-            name = path.relative_to(extracted).as_posix().replace("\\", "/")
-            hidden = re.search(r"(^|/)(\.|__MACOSX/)", name) or RECEIPT.fullmatch(path.name)
-            if str(path) not in archives.left_out and not hidden:
-                read = _read(path, name, patterns, folder.roster, assignments)
-                (lines if isinstance(read, str) else found).append(read)
-        placed, more = _choose(found, folder.root / "submitted", replace)
-        for assignment in sorted({each.assignment for each in placed}):
-            _transfer([each for each in placed if each.assignment == assignment], assignment, temporary, folder)
-    return placed, lines + more
-
-
-def _compiled(pattern: str) -> list[re.Pattern]:
     try:
         patterns = [re.compile(each, re.IGNORECASE) for each in ([pattern] if pattern else [BLACKBOARD, PATTERN])]
     except re.error as error:
         raise Stop(f"the pattern is not a regular expression: {error}.") from None
     if not {"student", "assignment"} <= set(patterns[0].groupindex):
         raise Stop("the pattern needs the groups (?P<student>…) and (?P<assignment>…).")
-    return patterns
+    with TemporaryDirectory() as temporary:
+        extracted, archives, found = Path(temporary, "extracted").resolve(), Archives(), []
+        try:
+            archives.extract(str(download), str(extracted))
+        except (OSError, zipfile.BadZipFile) as error:
+            raise Stop(f"{download} is neither a folder nor a zip file that can be read: {error}") from None
+        lines = [f"{Path(path).relative_to(extracted)}: left out; {why}." for path, why in archives.left_out.items()]
+        for path in sorted(path for path in extracted.rglob("*") if path.is_file() or path.is_symlink()):
+            name = path.relative_to(extracted).as_posix().replace("\\", "/")
+            if path.is_symlink():
+                lines.append(f"{name}: left out; it is a link.")
+            elif str(path) not in archives.left_out and not IGNORED.search(name):
+                read = _read(path, name, patterns, folder.roster, assignments)
+                (lines if isinstance(read, str) else found).append(read)
+        placed, more = _choose(found, folder.root / "submitted", replace)
+        for assignment in sorted({each.assignment for each in placed}):
+            _transfer([each for each in placed if each.assignment == assignment], assignment, temporary, folder)
+    return placed, lines + more
 
 
 def assignment_in(text: str) -> str:
@@ -182,13 +171,13 @@ def _decoded(part: str, encoding: str) -> str:
 
 
 def _unknown(name: str, roster: dict[str, Student]) -> str:
+    """Say that nobody has a name, and show what differs from the nearest one, which may look the same."""
+    name = unicodedata.normalize("NFC", name)
     line = f"there is no student {name!r}" + " in students.csv" * bool(roster)
-    for nearest in difflib.get_close_matches(
-        name, [each for student in roster.values() for each in student.names], n=1
-    ):
+    known = [each for student in roster.values() for each in student.names]
+    for nearest in difflib.get_close_matches(name, known, n=1, cutoff=0.5):
         line += f"; the nearest is {nearest!r}"
-        if not (name + nearest).isascii():
-            line += f", in code points {unicodedata.normalize('NFC', name)!a} and {nearest!a}"
+        line += "" if (name + nearest).isascii() else f", in code points {name!a} and {nearest!a}"
     return line
 
 

@@ -48,7 +48,7 @@ EARLIER_SETTINGS = "6b748da96e8e75d45054cb2ce39b71fa79ad0e8dd8f72a20dba7af3efdbe
 MARK = "vit_course"  # the key of ours in a graded notebook's metadata
 
 
-class NotRecorded(Exception):
+class NotRecorded(Stop):
     """nbgrader refused a notebook; the message is its own."""
 
 
@@ -73,9 +73,12 @@ class ClassFolder:
         if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() == EARLIER_SETTINGS:
             write_text(path, CLASS_SETTINGS)
         try:
-            return PyFileConfigLoader(path.name, path=str(self.root)).load_config()
+            config = PyFileConfigLoader(path.name, path=str(self.root)).load_config()
+            if not isinstance(config.CourseDirectory.source_directory, str):
+                raise LookupError("the course's own settings are not where it looks for them")
         except Exception as error:
             raise Stop(f"{path} cannot be used: {error}. It must begin like this:\n\n{CLASS_SETTINGS}") from error
+        return config
 
     @property
     def sources(self) -> Path:
@@ -149,6 +152,8 @@ class ClassFolder:
         try:
             with _quiet():
                 program(coursedir=CourseDirectory(config=config), config=config, log=log).start()
+        except Stop:
+            raise
         except (Exception, SystemExit) as error:
             traced = [line.strip().splitlines()[-1] for line in lines if "Traceback" in line]
             raise NotRecorded(next(iter(traced or lines), repr(error))) from error

@@ -1,9 +1,10 @@
 """What a teacher takes home: the table after grading, and ``nbgrader export`` with the course's columns and notes."""
 
 import csv
+import io
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from nbgrader.api import Gradebook
@@ -12,7 +13,7 @@ from traitlets import Unicode
 
 from grader.classroom import find_submissions
 from grader.collect import LATE, assignment_in
-from grader.files import write_csv
+from grader.files import Stop, write_text
 from grader.gradebook import ClassFolder, Mark, marks_in
 from grader.roster import Student, identify
 from grader.source import load_all
@@ -25,21 +26,13 @@ class Row:
     """One student: marks by assignment (none where nothing was handed in), and lines that explain them."""
 
     student: Student
-    marks: dict[str, Mark | None] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    marks: dict[str, Mark | None]
+    notes: list[str]
 
     @property
-    def total(self) -> float:
+    def total(self) -> str:
         """Return the sum of all marks."""
-        return sum((mark.score for mark in self.marks.values() if mark), 0.0)
-
-
-@dataclass
-class Report:
-    """The marks of a class: the most that each assignment gives that somebody has handed in, and a row a student."""
-
-    points: dict[str, float]
-    rows: list[Row]
+        return f"{sum(mark.score for mark in self.marks.values() if mark):g}"
 
 
 class Grades(ExportPlugin):
@@ -49,81 +42,77 @@ class Grades(ExportPlugin):
 
     def export(self, gradebook: Gradebook) -> None:
         """Write the CSV file."""
-        report = report_on(gradebook, ClassFolder(Path(self.parent.coursedir.root)), self.assignment, self.student)
-        lines = canvas_lines(Path(self.canvas), report) if self.canvas else grades_lines(report)
-        write_csv(Path(self.to or "grades.csv"), lines)
+        folder = ClassFolder(Path(self.parent.coursedir.root))
+        points, rows = report(gradebook, folder, self.assignment, self.student)
+        lines = canvas_lines(Path(self.canvas), rows) if self.canvas else grades_lines(points, rows)
+        buffer = io.StringIO()
+        csv.writer(buffer, lineterminator="\n").writerows(lines)
+        write_text(Path(self.to or "grades.csv"), buffer.getvalue())
 
 
-def report_on(
+def report(
     gradebook: Gradebook, folder: ClassFolder, assignments: Collection[str] = (), students: Collection[str] = ()
-) -> Report:
-    """Return the marks of every student: on the roster, in the gradebook, or in a folder that could not be graded.
+) -> tuple[dict[str, float], list[Row]]:
+    """Return the most that each assignment gives, and a row for each student; both only of those named, if any are.
 
-    Args:
-        gradebook, folder: of the class.
-        assignments, students: only these; all if empty.
+    An assignment counts as soon as somebody has handed it in; a student who is on the roster, in the gradebook, or in
+    a folder that could not be graded.
     """
     points = {
         each.name: each.max_score
         for each in sorted(gradebook.assignments, key=lambda each: each.name)
         if each.submissions and each.name in (assignments or [each.name])
     }
-    recorded, lines = marks_in(gradebook), defaultdict(list)
+    recorded, lines, rows = marks_in(gradebook), defaultdict(list), []
     for name, line in find_submissions(folder.root / "submitted", load_all(folder.sources))[1]:
         lines[name].append(line)
-    rows = []
     for id in sorted({*folder.roster, *lines, *(student for student, _ in recorded)}):
-        row = Row(folder.roster.get(id, Student(id)), {name: recorded.get((id, name)) for name in points}, lines[id])
-        if folder.roster and id not in folder.roster:
-            row.notes.append("not in students.csv")
+        notes = [*lines[id], *["not in students.csv"] * bool(folder.roster and id not in folder.roster)]
         for name in points:
             late = ["Canvas marked it as late"] * (folder.root / "submitted" / id / name / LATE).is_file()
-            row.notes += [f"{name}: {note}" for note in folder.entry(id, name).get("notes", []) + late]
-        rows.append(row)
-    return Report(points, [row for row in rows if row.student.id in (students or [row.student.id])])
+            notes += [f"{name}: {note}" for note in folder.entry(id, name).get("notes", []) + late]
+        rows.append(Row(folder.roster.get(id, Student(id)), {name: recorded.get((id, name)) for name in points}, notes))
+    return points, [row for row in rows if row.student.id in (students or [row.student.id])]
 
 
-def table(report: Report) -> str:
+def table(points: dict[str, float], rows: list[Row]) -> str:
     """Return marks and notes as lines of text; a mark with a star waits for a mark by hand."""
-    rows, points = report.rows, report.points
-    head = ["student", *(f"{name} / {maximum:g}" for name, maximum in points.items()), "total"]
-    marks = [
-        [f"{mark.score:g}{'' if mark.final else '*'}" if mark else "-" for mark in row.marks.values()] for row in rows
-    ]
-    body = [[row.student.id, *cells, f"{row.total:g}"] for row, cells in zip(rows, marks, strict=True)]
-    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in [head, *body]]
-    notes = [f"{row.student.id}: {note}" for row in rows for note in row.notes]
-    star = ["* waits for marks by hand: make formgrader"] * any("*" in cell for cells in marks for cell in cells)
-    return "\n".join([*(line.rstrip() for line in lines), *star, *notes])
+    lines = [["student", *(f"{name} / {maximum:g}" for name, maximum in points.items()), "total"]]
+    for row in rows:
+        marks = [f"{mark.score:g}{'' if mark.final else '*'}" if mark else "-" for mark in row.marks.values()]
+        lines.append([row.student.id, *marks, row.total])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    shown = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+    star = ["* waits for marks by hand: make formgrader"] * any("*" in cell for line in lines[1:] for cell in line)
+    return "\n".join([*shown, *star, *(f"{row.student.id}: {note}" for row in rows for note in row.notes)])
 
 
-def grades_lines(report: Report) -> list[list[str]]:
+def grades_lines(points: dict[str, float], rows: list[Row]) -> list[list[str]]:
     """Return the lines of the CSV file, with the most that can be had in each heading, and the causes in ``notes``."""
-    assignments = [f"{name} (max {maximum:g})" for name, maximum in report.points.items()]
-    total = f"total (max {sum(report.points.values()):g})"
-    lines = [["student_id", "first_name", "last_name", "email", *assignments, total, "notes"]]
-    for row in report.rows:
+    columns = [f"{name} (max {maximum:g})" for name, maximum in points.items()]
+    total = f"total (max {sum(points.values()):g})"
+    lines = [["student_id", "first_name", "last_name", "email", *columns, total, "notes"]]
+    for row in rows:
         marks = [f"{mark.score:g}" if mark else "0" for mark in row.marks.values()]
         missing = [f"{name}: not handed in" for name, mark in row.marks.items() if not mark]
-        waiting = [
-            f"{name}: not final, waits for marks by hand" for name, mark in row.marks.items() if mark and not mark.final
-        ]
-        notes = as_text("; ".join([*row.notes, *missing, *waiting]))
-        lines.append([*map(as_text, vars(row.student).values()), *marks, f"{row.total:g}", notes])
+        waiting = [name for name, mark in row.marks.items() if mark and not mark.final]
+        notes = [*row.notes, *missing, *(f"{name}: not final, waits for marks by hand" for name in waiting)]
+        lines.append([*map(as_text, vars(row.student).values()), *marks, row.total, as_text("; ".join(notes))])
     return lines
 
 
-def canvas_lines(path: Path, report: Report) -> list[list[str]]:
+def canvas_lines(path: Path, rows: list[Row]) -> list[list[str]]:
     """Return the lines of a CSV file of Canvas's, with the final marks in the columns that name an assignment."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         lines = list(csv.reader(file))
-    students = {row.student.id: row.student for row in report.rows}
-    marks = {row.student.id: row.marks for row in report.rows}
-    who = [lines[0].index(title) for title in ("SIS Login ID", "SIS User ID", "Student") if title in lines[0]]
+    if not lines or "Student" not in lines[0]:
+        raise Stop(f"{path} is not a gradebook that Canvas has exported: its first line has no column Student.")
+    students, marks = {row.student.id: row.student for row in rows}, {row.student.id: row.marks for row in rows}
     for line in lines[1:]:
-        id = next(filter(None, (identify(line[index], students) for index in who)), None)
-        for index, title in enumerate(lines[0]):
+        cells = dict(zip(lines[0], line, strict=False))
+        names = [cells[title] for title in ("SIS Login ID", "SIS User ID", "Student") if title in cells]
+        id = next((id for name in names if (id := identify(name, students))), None)
+        for index, title in enumerate(cells):
             mark = marks.get(id, {}).get(assignment_in(title))
             if mark and mark.final:
                 line[index] = f"{mark.score:g}"
