@@ -109,9 +109,9 @@ def test_without_a_roster_the_name_is_the_id(folder):
     (folder.root / "students.csv").unlink()
     files = {"s1234_assignment_01.ipynb": "1", "+_assignment_01.ipynb": "2", "../x_assignment_01.ipynb": "3"}
     placed, lines = collected(folder, files)
-    assert placed == ["s1234 1", "x 1"]
-    assert len(lines) == 1
-    assert "there is no student '+'. " in lines[0]
+    assert placed == ["s1234 1"]
+    assert lines[0] == "../x_assignment_01.ipynb: left out; its name appears twice, or leads out of the archive."
+    assert "there is no student '+'. " in lines[1]
 
 
 def test_two_students_of_one_name_are_not_chosen_from(folder):

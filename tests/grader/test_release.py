@@ -10,8 +10,7 @@ from nbclient.exceptions import CellExecutionError
 from nbgrader.preprocessors import ClearSolutions
 
 from grader.files import write_notebook
-from grader.release import CODE_STUB, TEXT_STUB, student_edition
-from grader.solutions import worked_solution
+from grader.release import CODE_STUB, TEXT_STUB, student_edition, worked_solution
 from grader.source import (
     ASSIGNMENTS,
     SourceError,

@@ -141,13 +141,11 @@ def _register(folder: "ClassFolder", sources: dict[str, Source]) -> dict[str, st
     """Write tasks, points and student editions into the class's folder; return a line for each that is refused."""
     from nbgrader.converters import GenerateAssignment
 
-    from grader.gradebook import NotRecorded
-
     failures = {}
     for name in sources:
         try:
             folder.run(GenerateAssignment, assignment_id=name)
-        except NotRecorded as error:
+        except Stop as error:
             failures[name] = f"{name} was not graded: {error}. A class keeps the tasks with which its marking began."
     return failures
 
@@ -191,22 +189,21 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         options.run(options)
+        return 0
     except (Stop, SourceError) as error:
-        print(error, file=sys.stderr)
-        return 1
+        message = str(error)
     except Timeout:
-        print("another grading run is at work in this folder. Wait for it, or end it.", file=sys.stderr)
-        return 1
+        message = "another grading run is at work in this folder. Wait for it, or end it."
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "nbgrader":
             raise
-        print("nbgrader is missing: .venv/bin/python -m pip install -e '.[class]'", file=sys.stderr)
-        return 1
+        message = "nbgrader is missing: .venv/bin/python -m pip install -e '.[class]'"
     except KeyboardInterrupt:
         print("stopped; the same command goes on from here", file=sys.stderr)
         sys.stderr.flush()
         os._exit(130)  # at once: what is running has left nothing half-done
-    return 0
+    print(message, file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import difflib
 import filecmp
+import os
 import re
 import shutil
 import unicodedata
@@ -52,10 +53,11 @@ class Archives(ExtractorPlugin):
     def _unpack(self, path: Path, folder: Path) -> None:
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
-                with self._noting(folder / member.filename):
+                place = folder / member.filename
+                with self._noting(place):
                     _check_size(member.file_size)
-                    if (folder / member.filename).is_file():
-                        raise ValueError("its name appears twice")
+                    if place.is_file() or ".." in place.parts or not place.is_relative_to(folder):
+                        raise ValueError("its name appears twice, or leads out of the archive")
                     archive.extract(member, folder)
 
     @contextmanager
@@ -73,12 +75,12 @@ def _check_size(size: int) -> None:
 
 
 class FileNames(FileNameCollectorPlugin):
-    """Name the student of each file that is to be collected; which ones these are was decided before."""
+    """Name the student of each file that counts; all others nbgrader leaves where they are."""
 
     chosen = Dict(help="what nbgrader wants to know of a file, by its path").tag(config=True)
 
     def collect(self, submitted_file: str) -> dict | None:
-        """Return student and name of a file, or None to leave it where it is."""
+        """Look a file up."""
         return self.chosen.get(submitted_file)
 
 
@@ -96,17 +98,11 @@ class HandIn:
 def collect(
     download: Path, folder: ClassFolder, assignments: Collection[str], pattern: str = "", *, replace: bool = False
 ) -> tuple[list[HandIn], list[str]]:
-    """Sort a download into a class's folder; return what was placed, and a line for everything that was not.
+    """Sort a zip file or a folder into a class's folder; return what was placed, and a line for what was not.
 
     Args:
-        download: a zip file, or a folder.
-        folder: the class.
-        assignments: the names of those that can be handed in.
         pattern: a regular expression with the groups ``student`` and ``assignment``, for the path inside the download.
         replace: whether a file takes the place of another that was collected before.
-
-    Raises:
-        Stop: no such download, a broken zip file, or a pattern without the two groups.
     """
     try:
         patterns = [re.compile(each, re.IGNORECASE) for each in ([pattern] if pattern else [BLACKBOARD, PATTERN])]
@@ -120,7 +116,7 @@ def collect(
             archives.extract(str(download), str(extracted))
         except (OSError, zipfile.BadZipFile) as error:
             raise Stop(f"{download} is neither a folder nor a zip file that can be read: {error}") from None
-        lines = [f"{Path(path).relative_to(extracted)}: left out; {why}." for path, why in archives.left_out.items()]
+        lines = [f"{os.path.relpath(path, extracted)}: left out; {why}." for path, why in archives.left_out.items()]
         for path in sorted(path for path in extracted.rglob("*") if path.is_file() or path.is_symlink()):
             name = path.relative_to(extracted).as_posix().replace("\\", "/")
             if path.is_symlink():
@@ -209,10 +205,10 @@ def _choose(found: list[HandIn], submitted: Path, replace: bool) -> tuple[list[H
 
 def _transfer(placed: list[HandIn], assignment: str, downloaded: str, folder: ClassFolder) -> None:
     """Let nbgrader copy the files of one assignment, and keep Canvas's mark for late work."""
-    chosen = {str(each.path): dict(student_id=each.student, file_id=assignment) for each in placed}
-    for each in placed:
-        if each.timestamp:
-            chosen[str(each.path)]["timestamp"] = each.timestamp
+    chosen = {
+        str(each.path): dict(student_id=each.student, file_id=assignment, timestamp=each.timestamp or None)
+        for each in placed
+    }
     app = dict(collector_plugin=FileNames, force=True, collect_directory_structure=downloaded + "/{collect_step}")
     folder.run(ZipCollectApp, Config(ZipCollectApp=app, FileNames=dict(chosen=chosen)), assignment_id=assignment)
     for each in placed:

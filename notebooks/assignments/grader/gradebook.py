@@ -49,7 +49,7 @@ MARK = "vit_course"  # the key of ours in a graded notebook's metadata
 
 
 class NotRecorded(Stop):
-    """nbgrader refused a notebook; the message is its own."""
+    """nbgrader could not do something; the message is the cause, out of all that it has logged."""
 
 
 @dataclass(frozen=True)
@@ -98,16 +98,7 @@ class ClassFolder:
                 gradebook.update_or_create_student(student.id, **names)
 
     def record(self, student: str, assignment: str, notebook: NotebookNode, handed_in: Path) -> None:
-        """Enter a graded notebook. Marks and comments that were given by hand stay.
-
-        Args:
-            student, assignment: whose, and for what.
-            notebook: with outputs and verdicts.
-            handed_in: the folder of the submission, for its time.
-
-        Raises:
-            NotRecorded: nbgrader could not do it.
-        """
+        """Enter a graded notebook, and when it came in. Marks and comments that were given by hand stay."""
         folder = self.root / "checked" / student / assignment
         shutil.rmtree(folder, ignore_errors=True)
         write_notebook(notebook, folder.parent, assignment)
@@ -119,7 +110,13 @@ class ClassFolder:
     def recorded(self) -> dict[tuple[str, str], Mark]:
         """Return every mark in the gradebook by student and assignment."""
         with self.gradebook() as gradebook:
-            return marks_in(gradebook)
+            return {
+                (each.student_id, assignment.name): Mark(
+                    max(0.0, each.score - (each.late_submission_penalty or 0.0)), not each.needs_manual_grade
+                )
+                for assignment in gradebook.assignments
+                for each in assignment.submissions
+            }
 
     def entry(self, student: str, assignment: str) -> dict:
         """Return what is noted in the graded notebook that is in the gradebook: its key and the lines about it."""
@@ -137,11 +134,7 @@ class ClassFolder:
             yield gradebook
 
     def run(self, program: type, changes: Config | None = None, **directory: str) -> None:
-        """Run one of nbgrader's converters or commands, with settings for it and for ``CourseDirectory``.
-
-        Raises:
-            NotRecorded: nbgrader could not do it; the message is the cause, out of all that it logs.
-        """
+        """Run one of nbgrader's converters or commands, with settings for it and for ``CourseDirectory``."""
         config = copy.deepcopy(self.config)
         config.merge(changes or Config())
         config.CourseDirectory.update(directory)
@@ -157,17 +150,6 @@ class ClassFolder:
         except (Exception, SystemExit) as error:
             traced = [line.strip().splitlines()[-1] for line in lines if "Traceback" in line]
             raise NotRecorded(next(iter(traced or lines), repr(error))) from error
-
-
-def marks_in(gradebook: Gradebook) -> dict[tuple[str, str], Mark]:
-    """Return every mark in a gradebook by student and assignment."""
-    return {
-        (each.student_id, assignment.name): Mark(
-            max(0.0, each.score - (each.late_submission_penalty or 0.0)), not each.needs_manual_grade
-        )
-        for assignment in gradebook.assignments
-        for each in assignment.submissions
-    }
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from traitlets import Unicode
 from grader.classroom import find_submissions
 from grader.collect import LATE, assignment_in
 from grader.files import Stop, write_text
-from grader.gradebook import ClassFolder, Mark, marks_in
+from grader.gradebook import ClassFolder, Mark
 from grader.roster import Student, identify
 from grader.source import load_all
 
@@ -63,7 +63,7 @@ def report(
         for each in sorted(gradebook.assignments, key=lambda each: each.name)
         if each.submissions and each.name in (assignments or [each.name])
     }
-    recorded, lines, rows = marks_in(gradebook), defaultdict(list), []
+    recorded, lines, rows = folder.recorded(), defaultdict(list), []
     for name, line in find_submissions(folder.root / "submitted", load_all(folder.sources))[1]:
         lines[name].append(line)
     for id in sorted({*folder.roster, *lines, *(student for student, _ in recorded)}):

@@ -34,11 +34,7 @@ def is_student_id(text: str) -> bool:
 
 
 def read_roster(path: Path) -> dict[str, Student]:
-    """Read the roster by student id; without the file it is empty.
-
-    Raises:
-        Stop: not UTF-8 text, no column ``id``, an id that cannot be used, or the same id twice.
-    """
+    """Read the roster by student id; without the file it is empty."""
     if not path.exists():
         return {}
     try:
@@ -61,12 +57,7 @@ def read_roster(path: Path) -> dict[str, Student]:
 
 
 def identify(name: str, roster: dict[str, Student]) -> str | None:
-    """Return the id of the student whom a learning-management system calls by a name, or None.
-
-    Args:
-        name: one of the student's names, in any Unicode form.
-        roster: by student id. If it is empty, the name itself is the id.
-    """
+    """Return the id of the student with a name, in any Unicode form, or None; without a roster the name is the id."""
     name = unicodedata.normalize("NFC", name.strip())
     if not roster:
         return name if is_student_id(name) else None
