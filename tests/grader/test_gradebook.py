@@ -187,6 +187,7 @@ def test_feedback_and_formgrader_show_formulas_and_load_nothing_from_elsewhere(f
         for _, attributes in Elements(page).found:
             assert not re.match(r"https?:|//", attributes.get("src", ""))
         assert not re.search(r"@import|<link[^>]+https?:", page)
+        assert "window.MathJax = " in page  # formgrader's script stops without it
 
 
 def test_the_formulas_of_the_course_become_mathml():
