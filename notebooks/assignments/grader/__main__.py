@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
+from grader.confine import CannotConfine
 from grader.files import Stop, write_notebook
 from grader.source import ASSIGNMENTS, Source, SourceError, load_all
 
@@ -56,11 +57,13 @@ def grade(options: argparse.Namespace) -> None:
     """Grade, record, and print the marks."""
     from tqdm import tqdm
 
+    from grader import confine
     from grader.classroom import Run, find_submissions
+    from grader.confine import Limits
     from grader.grades import report, table
-    from grader.sandbox import Limits
 
     folder, sources = _class(options)
+    print(confine.choose(unconfined=options.unconfined))
     submissions, _ = find_submissions(folder.root / "submitted", sources)
     submissions = [each for each in submissions if each.student in (options.student or [each.student])]
     if missing := {*options.student} - {each.student for each in submissions}:
@@ -69,7 +72,8 @@ def grade(options: argparse.Namespace) -> None:
         folder.enrol()
         failures = _register(folder, {each.source.name: each.source for each in submissions})
         submissions = [each for each in submissions if each.source.name not in failures]
-        run = Run(folder, options.jobs, options.again, Limits(cell_seconds=options.cell_seconds))
+        limits = Limits(cell_seconds=options.cell_seconds)
+        run = Run(folder, options.jobs, options.again, limits, options.unconfined, options.dask)
         with tqdm(total=len(submissions), unit="notebook", desc="grading") as progress:
             for submission, failure in run.grade(submissions):
                 progress.update()
@@ -180,6 +184,8 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--student", action="append", default=[], help="only this one; may be repeated")
             command.add_argument("--jobs", type=int, default=cores, help="submissions side by side; all cores")
             command.add_argument("--cell-seconds", type=float, default=60, help="how long one cell may run; 60")
+            command.add_argument("--dask", default="", help="the address of a Dask scheduler whose workers grade")
+            command.add_argument("--unconfined", action="store_true", help="run submissions with all of your rights")
             command.add_argument("--again", action="store_true", help="run also what was graded before")
     return parser
 
@@ -190,7 +196,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         options.run(options)
         return 0
-    except (Stop, SourceError) as error:
+    except (Stop, SourceError, CannotConfine) as error:
         message = str(error)
     except Timeout:
         message = "another grading run is at work in this folder. Wait for it, or end it."
