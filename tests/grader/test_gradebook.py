@@ -1,4 +1,4 @@
-"""A class's gradebook, and what comes out of it: the CSV files and the pages. Nothing is run in a sandbox."""
+"""A class's gradebook, and what comes out of it: the CSV files and the pages. No submission is run."""
 
 import copy
 import csv
@@ -308,8 +308,7 @@ def test_formgrader_starts_as_root_too(folder, monkeypatch):
 def test_a_source_whose_own_solution_fails_is_not_released(folder, monkeypatch):
     monkeypatch.setattr(
         "grader.classroom.check_source",
-        lambda source: ["square-test: wrong"] if source.name == "assignment_02" else [],
-        raising=False,
+        lambda source, unconfined: ["square-test: wrong"] if source.name == "assignment_02" else [],
     )
     release = folder.sources.parent / "release" / "assignment_02" / "assignment_02.ipynb"
     before = release.stat().st_mtime_ns

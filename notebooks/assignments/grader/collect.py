@@ -44,7 +44,9 @@ class Archives(ExtractorPlugin):
             shutil.copytree(archive_path, target, symlinks=True)
         else:
             self._unpack(Path(archive_path), target)
-        for path in sorted(each for each in target.rglob("*") if each.suffix.lower() == ".zip" and each.is_file()):
+        for path in sorted(each for each in target.rglob("*") if each.suffix.lower() == ".zip"):
+            if path.is_symlink() or not path.is_file():
+                continue
             with self._noting(path), zipfile.ZipFile(path) as archive:
                 _check_size(sum(member.file_size for member in archive.infolist()))
                 self._unpack(path, path.with_suffix(""))
