@@ -108,8 +108,9 @@ def test_names_that_do_not_help(folder, name, line):
 def test_without_a_roster_the_name_is_the_id(folder):
     (folder.root / "students.csv").unlink()
     files = {"s1234_assignment_01.ipynb": "1", "+_assignment_01.ipynb": "2", "../x_assignment_01.ipynb": "3"}
+    files[unicodedata.normalize("NFD", "é_assignment_02.ipynb")] = "4"
     placed, lines = collected(folder, files)
-    assert placed == ["s1234 1"]
+    assert placed == ["s1234 1", "é 2"]
     assert lines[0] == "../x_assignment_01.ipynb: left out; its name appears twice, or leads out of the archive."
     assert "there is no student '+'. " in lines[1]
 
