@@ -305,6 +305,26 @@ def test_formgrader_starts_as_root_too(folder, monkeypatch):
     assert ("--allow-root" in started[0]) == (os.geteuid() == 0)
 
 
+def test_only_one_student_is_graded(folder, monkeypatch):
+    graded = []
+
+    class Run:
+        def __init__(self, *options):
+            pass
+
+        def grade(self, submissions):
+            graded.extend(each.name for each in submissions)
+            return [(each, "") for each in submissions]
+
+    monkeypatch.setattr("grader.classroom.Run", Run)
+    done = command("grade", "--class", folder.root, "--student", "al", "--unconfined")
+    assert (done.returncode, graded) == (0, [("al", "assignment_01")])
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:3]] == ["student", "al"]
+    assert "eve" not in done.stdout
+    done = command("grade", "--class", folder.root, "--student", "zoe")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "nothing was handed in by zoe\n")
+
+
 def test_a_source_whose_own_solution_fails_is_not_released(folder, monkeypatch):
     monkeypatch.setattr(
         "grader.classroom.check_source",

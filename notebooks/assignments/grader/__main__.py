@@ -64,11 +64,11 @@ def grade(options: argparse.Namespace) -> None:
     from grader.grades import report, table
 
     folder, sources = _class(options)
-    print(confine.choose(unconfined=options.unconfined))
     submissions, _ = find_submissions(folder.root / "submitted", sources)
     submissions = [each for each in submissions if each.student in (options.student or [each.student])]
     if missing := {*options.student} - {each.student for each in submissions}:
         raise Stop(f"nothing was handed in by {', '.join(sorted(missing))}")
+    print(confine.choose(unconfined=options.unconfined))
     with FileLock(folder.root / ".grading", timeout=0):  # it goes with the process, however that ends
         folder.enrol()
         failures = _register(folder, {each.source.name: each.source for each in submissions})
