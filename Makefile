@@ -23,10 +23,11 @@ LAB_OPTIONS ?=
 # for make rebuild
 WHAT ?= figures notebooks
 REBUILT := figures notebooks runs benchmarks solutions
-# for teachers: a class's folder, one assignment or all, and what a learning-management system hands out
+# for teachers: a class's folder, one assignment or all, what a learning-management system hands out, and more options
 CLASS ?= class
 ASSIGNMENT ?=
 FROM ?=
+OPTIONS ?=
 GRADER := PYTHONPATH=notebooks/assignments $(BIN)/python -m grader
 
 .DEFAULT_GOAL := help
@@ -60,22 +61,22 @@ site: $(SITE_INSTALLED)  ## build the website into docs/_build/html
 	$(BIN)/python -m tools.build_site
 
 release: $(CLASS_INSTALLED)  ## teachers: write the student editions of the assignments, and the folder of a class
-	$(GRADER) release --class "$(CLASS)" --assignment "$(ASSIGNMENT)"
+	$(GRADER) release --class "$(CLASS)" --assignment "$(ASSIGNMENT)" $(OPTIONS)
 
 collect: $(CLASS_INSTALLED)  ## teachers: sort what was handed in, FROM=a zip file or a folder
-	$(GRADER) collect --class "$(CLASS)" --from "$(FROM)"
+	$(GRADER) collect --class "$(CLASS)" --from "$(FROM)" $(OPTIONS)
 
 grade: $(CLASS_INSTALLED)  ## teachers: mark what was handed in, CLASS=the folder of the class
-	$(GRADER) grade --class "$(CLASS)" --assignment "$(ASSIGNMENT)"
+	$(GRADER) grade --class "$(CLASS)" --assignment "$(ASSIGNMENT)" $(OPTIONS)
 
 formgrader: $(CLASS_INSTALLED)  ## teachers: mark written answers by hand
-	$(GRADER) formgrader --class "$(CLASS)"
+	$(GRADER) formgrader --class "$(CLASS)" $(OPTIONS)
 
 feedback: $(CLASS_INSTALLED)  ## teachers: write a page for every student
-	$(GRADER) feedback --class "$(CLASS)" --assignment "$(ASSIGNMENT)"
+	$(GRADER) feedback --class "$(CLASS)" --assignment "$(ASSIGNMENT)" $(OPTIONS)
 
 grades: $(CLASS_INSTALLED)  ## teachers: write the marks as CSV for a learning-management system
-	$(GRADER) grades --class "$(CLASS)" --assignment "$(ASSIGNMENT)"
+	$(GRADER) grades --class "$(CLASS)" --assignment "$(ASSIGNMENT)" $(OPTIONS)
 
 # What make rebuild calls.
 

@@ -1,15 +1,21 @@
-"""nbgrader's settings for this course; the settings of a class stand in its own folder and begin with these."""
+"""nbgrader's settings for this course; the settings of a class are in its own folder and begin with these."""
+
+import sys
+from pathlib import Path
 
 from nbgrader import preprocessors
+from nbgrader.server_extensions.formgrader import handlers
 
-from grader import release
-from grader.source import ASSIGNMENTS
+ASSIGNMENTS = Path(__file__).resolve().parent
+sys.path.insert(0, str(ASSIGNMENTS))  # nbgrader loads the grader, from whatever folder it was started
+
+from grader import release  # noqa: E402
 
 c = get_config()
 c.CourseDirectory.course_id = "vit_course"
 c.CourseDirectory.source_directory = str(ASSIGNMENTS / "source")
 
-# what students get: nbgrader's own steps, less those that the course does not use
+# what students get: nbgrader's own steps, without those that the course does not use
 c.merge(release.STUBS)
 c.GenerateAssignment.preprocessors = [*release.TO_GRADE, preprocessors.SaveCells, *release.TO_STUDENT]
 
@@ -28,5 +34,9 @@ c.Autograde.autograde_preprocessors = [
     preprocessors.CheckCellMetadata,
 ]
 
-# a student's text does nothing in the browser of whoever marks it
+# a student's text does nothing in the browser of whoever marks it, and no page loads anything from another host
 c.HTMLExporter.filters = {"markdown2html": "grader.pages.markdown2html"}
+c.HTMLExporter.extra_template_basedirs = [str(ASSIGNMENTS / "grader" / "templates"), handlers.template_path]
+
+# "nbgrader export" writes the same file as "make grades"
+c.ExportApp.plugin_class = "grader.grades.Grades"

@@ -12,7 +12,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from grader.__main__ import main
 from grader.release import student_edition
-from grader.source import Source, load_all
+from grader.source import ASSIGNMENTS, Source, load_all
 
 METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
@@ -81,9 +81,8 @@ def write_class(folder: Path, course: Path) -> Path:
     """Make a class's folder with settings that name the small course."""
     folder.mkdir()
     settings = (
-        "from grader.gradebook import SETTINGS\n"
         "c = get_config()\n"
-        "load_subconfig(str(SETTINGS))\n"
+        f"load_subconfig({str(ASSIGNMENTS / 'nbgrader_config.py')!r})\n"
         f"c.CourseDirectory.root = {str(folder)!r}\n"
         f"c.CourseDirectory.source_directory = {str(course / 'source')!r}\n"
     )

@@ -18,7 +18,6 @@ from nbgrader.apps.api import NbGraderAPI
 from nbgrader.coursedir import CourseDirectory
 
 from grader import results
-from grader.classroom import run_side_by_side
 from grader.gradebook import ClassFolder
 from grader.release import student_edition
 from grader.sandbox import Answer, Result
@@ -135,12 +134,6 @@ def test_every_mark_is_as_expected(graded):
     assert "not in students.csv" in rows["renamed"]["notes"]
 
 
-def test_the_csv_for_the_learning_management_system(graded):
-    row = marks(graded[0])["honest"]
-    assert (row["first_name"], row["last_name"], row["email"]) == ("Ann", "'=Honest", "ann@example.org")
-    assert (row["assignment_02 (max 10)"], row["total (max 20)"]) == ("8", "16")
-
-
 def test_the_gradebook_is_nbgraders_own(graded):
     with Gradebook(f"sqlite:///{graded[0]}/gradebook.db", "vit_course") as gradebook:
         assert gradebook.find_student("honest").last_name == "=Honest"
@@ -187,26 +180,6 @@ def test_the_same_again_does_nothing(graded):
     assert contents(folder) == before
 
 
-def test_marks_by_hand_stay(graded, source):
-    folder, _ = graded
-    database = f"sqlite:///{folder}/gradebook.db"
-    with Gradebook(database, "vit_course") as gradebook:
-        where = "assignment_01", "assignment_01", "half"
-        grade = gradebook.find_grade("experiment-answer", *where)
-        grade.manual_score, grade.needs_manual_grade = 1.5, False
-        gradebook.find_comment("experiment-answer", *where).manual_comment = "Nearly."
-        gradebook.db.commit()
-    assert marks(folder)["half"]["assignment_01 (max 10)"] == "4.5"
-    put(folder, "half", handed_in(source))  # handed in again, with both functions right now
-    assert command("grade", "--class", folder).returncode == 0
-    with Gradebook(database, "vit_course") as gradebook:
-        assert gradebook.find_submission("assignment_01", "half").score == 9.5
-        assert gradebook.find_comment("experiment-answer", *where).comment == "Nearly."
-    assert "not final" in marks(folder)["half"]["notes"]  # the answer may be another one now
-    put(folder, "half", CLASS["half"][0](source))
-    assert command("grade", "--class", folder).returncode == 0
-
-
 def test_the_button_of_formgrader_does_the_same(graded, source, monkeypatch):
     folder, _ = graded
     config = ClassFolder(folder).config
@@ -217,16 +190,6 @@ def test_the_button_of_formgrader_does_the_same(graded, source, monkeypatch):
     assert result["success"], result
     assert (folder / "autograded/cheating/assignment_01/assignment_01.ipynb").read_bytes() == before
     assert marks(folder)["cheating"]["assignment_01 (max 10)"] == "5"
-
-
-def test_when_it_was_handed_in_is_recorded(graded):
-    folder, _ = graded
-    (folder / "submitted/honest/assignment_01/timestamp.txt").write_text("2030-02-03 11:30:00 UTC", encoding="utf-8")
-    (folder / "submitted/blank/assignment_01/timestamp.txt").write_text("yesterday, honestly", encoding="utf-8")
-    assert command("grade", "--class", folder).returncode == 0
-    with Gradebook(f"sqlite:///{folder}/gradebook.db", "vit_course") as gradebook:
-        assert str(gradebook.find_submission("assignment_01", "honest").timestamp) == "2030-02-03 11:30:00"
-        assert gradebook.find_submission("assignment_01", "blank").timestamp is None
 
 
 # Interrupted
@@ -267,19 +230,6 @@ def session_of(pid):
     listing = subprocess.run(["ps", "-eo", "sid,stat,args"], capture_output=True, text=True, check=True).stdout
     rows = [line.split(maxsplit=2) for line in listing.splitlines()]
     return [row for row in rows if row[0] == str(pid) and not row[1].startswith("Z")]
-
-
-def say_or_die(number):
-    """Stand in for the sandbox; one job ends the grader's own process."""
-    if number == 1:
-        os._exit(1)
-    return f"done {number}"
-
-
-def test_a_grader_process_that_dies_stops_no_other():
-    outcomes = dict(run_side_by_side({number: (number,) for number in range(3)}, 2, work=say_or_die))
-    assert "the grader itself failed" in outcomes.pop(1)
-    assert outcomes == {0: "done 0", 2: "done 2"}
 
 
 def test_a_damaged_result_is_none(tmp_path):

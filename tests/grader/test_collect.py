@@ -1,121 +1,225 @@
-"""Downloads of learning-management systems, the roster, the CSV files, and the pages: what goes in and out."""
+"""Downloads of learning-management systems and the roster: what is placed, and a line for everything that is not."""
 
-import csv
+import io
 import os
+import unicodedata
 import zipfile
-from html.parser import HTMLParser
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from course import write_class
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from grader import collect as module
-from grader.collect import CannotCollect, Placed, collect
-from grader.gradebook import Mark
-from grader.grades import Row, as_text, table, write_grades
-from grader.pages import TAGS, markdown2html
-from grader.roster import RosterError, Student, is_student_id, read_roster
+from grader.collect import collect
+from grader.files import Stop
+from grader.gradebook import ClassFolder
+from grader.roster import Student, is_student_id, read_roster
 
-ROSTER = {"ada": Student("ada", "Ada", "Lovelace"), "al": Student("al", "Alan", "Turing")}
-
-
-def download(tmp_path, files, kind):
-    """Make a download from texts by name."""
-    if kind == "zip":
-        path = tmp_path / "download.zip"
-        with zipfile.ZipFile(path, "w") as archive:
-            for name, text in files.items():
-                archive.writestr(name, text)
-        return path
-    path = tmp_path / "download"
-    for name, text in files.items():
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        (path / name).write_text(text, encoding="utf-8")
-    return path
+ASSIGNMENTS = [f"assignment_0{number}" for number in range(1, 7)]
+ROSTER = "id,first_name,last_name\nada,Ada,Lovelace\nal,Alan,Turing\nhong,길동,홍\nkim,민수,김\n"
 
 
-@pytest.mark.parametrize("kind", ["zip", "folder"])
-def test_names_of_files_say_whose_they_are(tmp_path, kind):
-    files = {
-        "ada_assignment_01.ipynb": "1",  # as the default pattern has it
-        "ada_12345_67_assignment_02-3.ipynb": "2",  # as from Canvas
-        "al_LATE_assignment_01 (1).ipynb": "3",
-        "Ada Lovelace_123_assignsubmission_file_/assignment_03.ipynb": "4",  # as from Moodle, in folders
-        "Alan Turing_9_assignsubmission_file_assignment_03.ipynb": "5",  # as from Moodle, without
-        "nobody_assignment_01.ipynb": "6",
-        "ada_essay.pdf": "7",
-        "assignment_01.ipynb": "8",
-    }
-    placed, lines = collect(download(tmp_path, files, kind), tmp_path / "submitted", ROSTER)
-    assert sorted((each.student, each.assignment) for each in placed) == [
-        ("ada", "assignment_01"),
-        ("ada", "assignment_02"),
-        ("ada", "assignment_03"),
-        ("al", "assignment_01"),
-        ("al", "assignment_03"),
-    ]
-    assert (tmp_path / "submitted/ada/assignment_03/assignment_03.ipynb").read_text() == "4"
-    assert sorted(line.split(":")[0] for line in lines) == [
-        "ada_essay.pdf",
-        "assignment_01.ipynb",
-        "nobody_assignment_01.ipynb",
-    ]
+def zipped(files):
+    """Return a zip file with texts or bytes by name."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
 
 
-def test_without_a_roster_the_name_is_the_id(tmp_path):
-    files = {"s1234_assignment_01.ipynb": "1", "+_assignment_01.ipynb": "2", "../x_assignment_01.ipynb": "3"}
-    placed, lines = collect(download(tmp_path, files, "zip"), tmp_path / "submitted", {})
-    assert [each.student for each in placed] == ["s1234", "x"]
+@pytest.fixture
+def folder(tmp_path, course):
+    root = write_class(tmp_path / "class", course)
+    (root / "students.csv").write_text(ROSTER, encoding="utf-8")
+    return ClassFolder(root)
+
+
+def collected(folder, content, **options):
+    """Collect a zip file, given as bytes or by its files; return what was placed as "student number", and the lines."""
+    path = folder.root.parent / "download.zip"
+    path.write_bytes(zipped(content) if isinstance(content, dict) else content)
+    placed, lines = collect(path, folder, ASSIGNMENTS, **options)
+    return sorted(f"{each.student} {each.assignment[-1]}" for each in placed), lines
+
+
+def submitted(folder):
+    """Return every file that was collected, with its text."""
+    top = folder.root / "submitted"
+    return {path.relative_to(top).as_posix(): path.read_text() for path in top.rglob("*") if path.is_file()}
+
+
+# The names of files
+
+
+@pytest.mark.parametrize(
+    ("name", "whose"),
+    [
+        ("ada_assignment_01.ipynb", "ada 1"),
+        ("ADA_Assignment_01.ipynb", "ada 1"),
+        ("ada_assignment-2 (1).ipynb", "ada 2"),
+        ("my_downloads/ada_assignment_01.ipynb", "ada 1"),
+        ("lovelaceada_12345_67_assignment_02-3.ipynb", "ada 2"),  # Canvas
+        ("turingalan_LATE_12345_67_assignment_01.ipynb", "al 1"),
+        ("Ada Lovelace_123_assignsubmission_file_/Assignment_03.ipynb", "ada 3"),  # Moodle, in folders
+        ("Alan Turing_9_assignsubmission_file_assignment_03.ipynb", "al 3"),  # Moodle, without
+        ("Assignment 4_al_attempt_2026-03-01-10-20-30_assignment_04.ipynb", "al 4"),  # Blackboard
+        ("assignment_01_ada_attempt_2026-03-01-10-20-30_my assignment 1.ipynb", "ada 1"),
+        ("홍길동_1_2_assignment_05.ipynb", "hong 5"),
+        (unicodedata.normalize("NFD", "홍길동_1_2_assignment_05.ipynb"), "hong 5"),  # macOS
+        ("ada_1\\assignment_06.ipynb", "ada 6"),
+    ],
+)
+def test_names_of_files_say_whose_they_are(folder, name, whose):
+    assert collected(folder, {name: "1"}) == ([whose], [])
+
+
+@pytest.mark.parametrize("encoding", ["cp949", "utf-8"])
+@pytest.mark.parametrize("name", ["홍길동", "김민수", "길동 홍"])
+def test_names_that_are_not_marked_as_unicode(folder, encoding, name):
+    raw = name.encode(encoding)
+    content = zipped({f"{'A' * len(raw)}_assignment_01.ipynb": "1"}).replace(b"A" * len(raw), raw)
+    assert collected(folder, content) == (["kim 1" if name == "김민수" else "hong 1"], [])
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("nobody_assignment_01.ipynb", "there is no student 'nobody' in students.csv. Place it by hand."),
+        ("adda_assignment_01.ipynb", "the nearest is 'ada'"),
+        ("홍길둥_assignment_01.ipynb", r"in code points '\ud64d\uae38\ub465' and "),
+        ("ada_assignment_09.ipynb", "the course has no assignment_09"),
+        ("ada_essay.pdf", "does not say whose it is"),
+        ("assignment_01.ipynb", "does not say whose it is"),
+    ],
+)
+def test_names_that_do_not_help(folder, name, line):
+    placed, lines = collected(folder, {name: "1"})
+    assert placed == []
     assert len(lines) == 1
-    assert "no student '+'" in lines[0]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["download.zip", "submitted"]
+    assert lines[0].startswith(f"{name}: ")
+    assert line in lines[0]
 
 
-def test_a_pattern_of_ones_own(tmp_path):
-    path = download(tmp_path, {"hw/assignment_02/by-ada.ipynb": "1"}, "zip")
+def test_without_a_roster_the_name_is_the_id(folder):
+    (folder.root / "students.csv").unlink()
+    files = {"s1234_assignment_01.ipynb": "1", "+_assignment_01.ipynb": "2", "../x_assignment_01.ipynb": "3"}
+    files[unicodedata.normalize("NFD", "é_assignment_02.ipynb")] = "4"
+    placed, lines = collected(folder, files)
+    assert placed == ["s1234 1", "é 2"]
+    assert lines[0] == "../x_assignment_01.ipynb: left out; its name appears twice, or leads out of the archive."
+    assert "there is no student '+'. " in lines[1]
+
+
+def test_two_students_of_one_name_are_not_chosen_from(folder):
+    (folder.root / "students.csv").write_text("id,first_name,last_name\na1,Ada,Lovelace\na2,Ada,Lovelace\n")
+    assert collected(folder, {"Ada Lovelace_1_assignment_01.ipynb": "1", "a2_assignment_01.ipynb": "2"})[0] == ["a2 1"]
+
+
+def test_a_pattern_of_ones_own(folder):
     pattern = r"hw/(?P<assignment>\w+)/by-(?P<student>\w+)\.ipynb"
-    placed, lines = collect(path, tmp_path / "submitted", ROSTER, pattern)
-    assert (placed, lines) == ([Placed("hw/assignment_02/by-ada.ipynb", "ada", "assignment_02")], [])
+    assert collected(folder, {"hw/assignment_02/by-ada.ipynb": "1"}, pattern=pattern) == (["ada 2"], [])
 
 
-def test_nothing_is_overwritten(tmp_path):
-    path = download(tmp_path, {"ada_assignment_01.ipynb": "new"}, "folder")
-    there = tmp_path / "submitted/ada/assignment_01/assignment_01.ipynb"
-    there.parent.mkdir(parents=True)
-    there.write_text("old", encoding="utf-8")
-    placed, lines = collect(path, tmp_path / "submitted", ROSTER)
-    assert (placed, there.read_text()) == ([], "old")
-    assert "ada has handed in another assignment_01 before" in lines[0]
-    placed, lines = collect(path, tmp_path / "submitted", ROSTER, replace=True)
-    assert (len(placed), lines, there.read_text()) == (1, [], "new")
-    assert collect(path, tmp_path / "submitted", ROSTER) == ([], [])  # the same once more is nothing new
+# What is in the download
 
 
-def test_two_versions_are_not_chosen_from(tmp_path):
-    files = {"ada_1_assignment_01.ipynb": "a", "ada_2_assignment_01.ipynb": "b"}
-    placed, lines = collect(download(tmp_path, files, "zip"), tmp_path / "submitted", ROSTER)
+def test_archives_in_archives_and_folders(folder, tmp_path):
+    inner = zipped({"assignment_01.ipynb": "1", "__MACOSX/._assignment_01.ipynb": "x", ".DS_Store": "x"})
+    files = {"Ada Lovelace_1_file_/work.ZIP": inner, "al_bad.zip": b"PK\x03\x04 not a zip file"}
+    placed, lines = collected(folder, files)
+    assert (placed, submitted(folder)) == (["ada 1"], {"ada/assignment_01/assignment_01.ipynb": "1"})
+    assert lines == ["al_bad.zip: left out; File is not a zip file."]
+    download = tmp_path / "downloads"
+    download.mkdir()
+    (download / "week 2.zip").write_bytes(zipped({"al_assignment_02.ipynb": "2"}))
+    os.symlink("/etc/hostname", download / "al_assignment_01.ipynb")
+    placed, lines = collect(download, folder, ASSIGNMENTS)
+    assert [(each.student, each.assignment) for each in placed] == [("al", "assignment_02")]
+    assert lines == ["al_assignment_01.ipynb: left out; it is a link."]
+
+
+def test_what_is_too_large_is_left_out(folder, monkeypatch):
+    monkeypatch.setattr(module, "MEGABYTES", 0.001)
+    bomb = zipped({"a.txt": "x" * 900, "b.txt": "x" * 900, "assignment_02.ipynb": "1"})
+    files = {"ada_assignment_01.ipynb": "x" * 1200, "ada_assignment_02.ipynb": "1", "al_work.zip": bomb}
+    placed, lines = collected(folder, files)
+    assert placed == ["ada 2"]
+    assert [line.split(":")[0] for line in lines] == ["ada_assignment_01.ipynb", "al_work.zip"]
+    assert all("larger than" in line for line in lines)
+
+
+@settings(max_examples=40, deadline=None)
+@given(content=st.binary(max_size=400), cut=st.integers(0, 700), flips=st.lists(st.integers(0, 700), max_size=6))
+def test_a_damaged_download_stops_nothing_and_harms_nobody(content, cut, flips):
+    """Other students' notebooks, and what lies around the class, stay as they are."""
+    with TemporaryDirectory() as temporary:
+        root = Path(temporary, "class")
+        there = root / "submitted" / "al" / "assignment_01" / "assignment_01.ipynb"
+        there.parent.mkdir(parents=True)
+        there.write_text("old")
+        inner = bytearray(zipped({"assignment_02.ipynb": content, "../../x": "x"})[:cut])
+        for flip in flips:
+            inner[flip % max(1, len(inner)) : flip % max(1, len(inner)) + 1] = b"\xff"
+        files = {"ada_1.zip": bytes(inner), "ada_assignment_01.ipynb": "1", "al_assignment_01.ipynb": content}
+        placed, lines = collected(ClassFolder(root), files)
+        assert {"ada 1"} <= set(placed) <= {"ada 1", "ada 2"}
+        assert any("al has handed in another assignment_01" in line for line in lines)
+        assert there.read_text() == "old"
+        assert {path.name for path in Path(temporary).iterdir()} == {"class", "download.zip"}
+        outer = bytearray(zipped(files))
+        for flip in flips:
+            outer[flip % len(outer)] ^= 0xFF
+        with suppress(Stop):
+            collected(ClassFolder(root), bytes(outer))
+        assert there.read_text() == "old"
+
+
+def test_a_download_that_is_none(folder, tmp_path):
+    with pytest.raises(Stop, match="neither a folder nor a zip file"):
+        collect(tmp_path / "missing.zip", folder, ASSIGNMENTS)
+    for pattern, cause in {r"(\w+)": "needs the groups", "(": "not a regular expression"}.items():
+        with pytest.raises(Stop, match=cause):
+            collect(tmp_path, folder, ASSIGNMENTS, pattern)
+
+
+# What was collected before
+
+
+def test_nothing_is_overwritten(folder):
+    assert collected(folder, {"ada_assignment_01.ipynb": "old"}) == (["ada 1"], [])
+    assert collected(folder, {"ada_assignment_01.ipynb": "old"}) == ([], [])  # the same once more is nothing new
+    placed, lines = collected(folder, {"ada_LATE_1_assignment_01.ipynb": "new"})
+    assert (placed, submitted(folder)) == ([], {"ada/assignment_01/assignment_01.ipynb": "old"})
+    assert "ada has handed in another assignment_01 before, which stays" in lines[0]
+    assert "late work, collect it again with --replace" in lines[0]
+    assert collected(folder, {"ada_LATE_1_assignment_01.ipynb": "new"}, replace=True) == (["ada 1"], [])
+    assert submitted(folder) == {
+        "ada/assignment_01/assignment_01.ipynb": "new",
+        "ada/assignment_01/late.txt": "Canvas marked it as late.\n",
+    }
+
+
+def test_versions_without_a_time_are_not_chosen_from(folder):
+    placed, lines = collected(folder, {"ada_1_assignment_01.ipynb": "a", "ada_2_assignment_01.ipynb": "b"})
     assert placed == []
     assert "different files of ada for assignment_01" in lines[0]
 
 
-def test_what_cannot_be_read_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "MEGABYTES", 0.001)
-    path = download(tmp_path, {"ada_assignment_01.ipynb": "x" * 2000}, "folder")
-    os.symlink("/etc/hostname", path / "al_assignment_01.ipynb")
-    placed, lines = collect(path, tmp_path / "submitted", ROSTER)
-    assert placed == []
-    assert len(lines) == 2
-    assert all("or not readable" in line for line in lines)
-
-
-def test_a_download_that_is_none(tmp_path):
-    (tmp_path / "broken.zip").write_bytes(b"PK\x03\x04 no zip")
-    with pytest.raises(CannotCollect, match="neither a folder nor a zip file"):
-        collect(tmp_path / "broken.zip", tmp_path, {})
-    with pytest.raises(CannotCollect, match="there is no "):
-        collect(tmp_path / "missing.zip", tmp_path, {})
-    with pytest.raises(CannotCollect, match="needs the groups"):
-        collect(tmp_path, tmp_path, {}, r"(\w+)")
-    with pytest.raises(CannotCollect, match="no regular expression"):
-        collect(tmp_path, tmp_path, {}, "(")
+def test_the_last_attempt_counts(folder):
+    name = "Assignment 1_ada_attempt_2026-03-0{}-10-20-30{}"
+    files = {name.format(day, "_assignment_01.ipynb"): str(day) for day in (2, 3, 1)}
+    placed, lines = collected(folder, files | {name.format(3, ".txt"): "Name: Ada"})
+    assert placed == ["ada 1"]
+    assert [line.split(":")[0] for line in lines] == [name.format(day, "_assignment_01.ipynb") for day in (1, 2)]
+    assert submitted(folder) == {
+        "ada/assignment_01/assignment_01.ipynb": "3",
+        "ada/assignment_01/timestamp.txt": "2026-03-03 10:20:30",
+    }
 
 
 # The roster
@@ -124,7 +228,7 @@ def test_a_download_that_is_none(tmp_path):
 def test_the_roster_is_read(tmp_path):
     path = tmp_path / "students.csv"
     assert read_roster(path) == {}
-    text = "\ufeffid,last_name,first_name,email,group\nada,Lovelace,Ada,ada@example.org,1\n,,,,\né.1@x-y,,,,\n"
+    text = "\ufeffid,last_name,first_name,email,group\nada,Lovelace,Ada,ada@example.org,1\n,,,,\ne\u0301.1@x-y\n"
     path.write_text(text, encoding="utf-8")
     ada = Student("ada", "Ada", "Lovelace", "ada@example.org")
     assert read_roster(path) == {"ada": ada, "é.1@x-y": Student("é.1@x-y")}
@@ -133,16 +237,18 @@ def test_the_roster_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
+        ("", "has no column id"),
         ("name,email\nada,x\n", "has no column id"),
-        ("id\nada\nada\n", "line 3: the id ada is there twice"),
-        ("id\n../x\n", "line 2: '../x' is no student id"),
-        ("id,email\n,x@example.org\n", "line 2: '' is no student id"),
+        ("id\nada\nada\n", "line 3: 'ada' appears twice"),
+        ("id\n../x\n", "line 2: '../x' is not a student id"),
+        ("id,email\n,x@example.org\n", "line 2: '' is not a student id"),
+        ("id\n\udce9\n", "not UTF-8 text"),
     ],
 )
 def test_a_roster_that_cannot_be_used(tmp_path, text, cause):
     path = tmp_path / "students.csv"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(RosterError, match=cause):
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(Stop, match=cause):
         read_roster(path)
 
 
@@ -151,94 +257,3 @@ def test_a_roster_that_cannot_be_used(tmp_path, text, cause):
 )
 def test_what_is_no_student_id(id):
     assert not is_student_id(id)
-
-
-# The CSV files
-
-
-def test_marks_as_csv(tmp_path):
-    rows = [
-        Row(Student("ada", "=1+1", "@x", "a@b.c"), {"assignment_01": Mark(7.5, True), "assignment_02": None}),
-        Row(Student("al"), {"assignment_01": Mark(3.0, False), "assignment_02": Mark(0.0, True)}, ["-x", "y\nz"]),
-    ]
-    path, names = tmp_path / "grades.csv", ["student_id", "first_name", "last_name", "email"]
-    write_grades(path, rows, {"assignment_01": 10.0, "assignment_02": 20.0})
-    assert list(csv.reader(path.read_text(encoding="utf-8").splitlines())) == [
-        [*names, "assignment_01 (max 10)", "assignment_02 (max 20)", "total (max 30)", "notes"],
-        ["ada", "'=1+1", "'@x", "a@b.c", "7.5", "0", "7.5", "assignment_02: not handed in"],
-        ["al", "", "", "", "3", "0", "3", "'-x; y z; assignment_01: not final, waits for marks by hand"],
-    ]
-    assert table(rows, {"assignment_01": 10.0, "assignment_02": 20.0}).splitlines() == [
-        "student  assignment_01 / 10  assignment_02 / 20  total",
-        "ada      7.5                 -                   7.5",
-        "al       3*                  0                   3",
-        "* waits for marks by hand: make formgrader",
-        "al: -x",
-        "al: y",
-        "z",
-    ]
-
-
-@pytest.mark.parametrize("formula", ["=1", "+1", "-1", "@a", "\t=1", "\r=1", " =1", "\n=1"])
-def test_no_formula_reaches_a_spreadsheet(formula):
-    assert as_text(formula).startswith("'")
-
-
-# The pages
-
-ATTACKS = [
-    "<script>alert(1)</script>",
-    "<<script>script>alert(1)</script>",
-    "<img src=x onerror=alert(1)>",
-    "<svg/onload=alert(1)>",
-    '<iframe src="javascript:alert(1)"></iframe>',
-    '<form action="/api"><input name="score"></form>',
-    "<style>*{display:none}</style>",
-    "[a](javascript:alert(1))",
-    "[a](JaVa&#115;cript:alert(1))",
-    "[a][b]\n\n[b]: javascript:alert(1)",
-    "[a](data:text/html;base64,PHNjcmlwdD4=)",
-    '[a](https://x "y\\" onclick=\\"alert(1)")',
-    "![a](https://example.org/who-marks-me.png)",
-    "![a](data:image/svg+xml;base64,PHN2Zz4=)",
-    '<div id="double-test" class="score">x</div>',
-    "## double-test",
-    "$<img src=x onerror=alert(1)>$",
-    "```html\n<script>alert(1)</script>\n```",
-    "| a |\n| - |\n| <img src=x onerror=alert(1)> |",
-    "![a](attachment:missing)",
-    "[" * 2000 + "](" * 2000,
-    "> " * 200_000,
-]
-
-
-class Elements(HTMLParser):
-    """Collect what a browser would make of a page: elements with their attributes."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.found = []
-        self.feed(page)
-
-    def handle_starttag(self, tag, attributes):
-        self.found.append((tag, dict(attributes)))
-
-
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda text: text[:30])
-def test_what_a_student_writes_does_nothing_in_a_page(attack):
-    for tag, attributes in Elements(markdown2html({}, attack)).found:
-        assert tag in TAGS
-        assert attributes.keys() <= {"href", "src", "alt", "title"}
-        for address in (attributes.get("href", ""), attributes.get("src", "")):
-            assert ":" not in address or address.startswith("https://x")
-
-
-def test_what_a_page_still_shows():
-    text = (
-        "**so** [here](../lesson.ipynb#x) $a<b$ `x<y`\n\n- 1\n\n<details><summary>Hint</summary>\n\nAdd.\n\n</details>"
-    )
-    page = markdown2html({}, text)
-    for part in ("<strong>so</strong>", 'href="../lesson.ipynb#x"', "$a&lt;b$", "<code>x&lt;y</code>", "<summary>Hint"):
-        assert part in page
-    pasted = {"cell": {"attachments": {"a.png": {"image/png": "aGk="}}}}
-    assert 'src="data:image/png;base64,aGk="' in markdown2html(pasted, "![a](attachment:a.png)")

@@ -9,11 +9,12 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbgrader.preprocessors import ClearSolutions
 
+from grader.classroom import check_source
 from grader.files import write_notebook
-from grader.release import CODE_STUB, TEXT_STUB, student_edition
-from grader.solutions import worked_solution
+from grader.release import CODE_STUB, TEXT_STUB, student_edition, worked_solution
 from grader.source import (
     ASSIGNMENTS,
+    Source,
     SourceError,
     inside,
     is_answer,
@@ -115,6 +116,15 @@ def test_nbgraders_steps_are_what_is_used(source, monkeypatch):
 def test_an_edition_is_the_same_every_time(source):
     assert nbformat.writes(student_edition(source)) == nbformat.writes(student_edition(source))
     assert [cell.id for cell in handed_in(source).cells] == [cell.id for cell in source.notebook.cells]
+
+
+def test_a_solution_that_fails_its_own_tests_is_named(source):
+    assert check_source(source, unconfined=True) == []
+    notebook = copy.deepcopy(source.notebook)
+    double = next(cell for cell in notebook.cells if cell.id == "double")
+    double.source = double.source.replace("2 * x", "3 * x")
+    (line,) = check_source(Source("assignment_01", notebook), unconfined=True)
+    assert line.startswith("double-test: ")
 
 
 @pytest.mark.parametrize(

@@ -1,51 +1,43 @@
-"""The commands of a teacher; ``make`` has the same ones.
-
-python -m grader release                        make the student editions from the sources
-python -m grader solutions                      make worked solutions for reading
-python -m grader collect --from FILE            sort what a learning-management system hands out
-python -m grader grade                          grade what was handed in
-python -m grader formgrader                     open nbgrader's pages, to mark written answers
-python -m grader feedback                       write a page for each student
-python -m grader grades                         write grades.csv
-"""
+"""The commands of a teacher; ``make`` has the same ones, and the page next to this folder describes them."""
 
 import argparse
-import fcntl
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from filelock import FileLock, Timeout
+
 from grader.confine import CannotConfine
-from grader.files import write_notebook
-from grader.roster import RosterError, read_roster
+from grader.files import Stop, write_notebook
 from grader.source import ASSIGNMENTS, Source, SourceError, load_all
 
 if TYPE_CHECKING:
     from grader.gradebook import ClassFolder
 
-
-class Stop(Exception):
-    """A command cannot go on; the message says what to do."""
+WRITTEN = ("gradebook.db", "submitted", "autograded", "checked", "results", "feedback")  # in a class's folder
 
 
 def release(options: argparse.Namespace) -> None:
     """Make the student editions; for a class, also its folder and gradebook."""
+    from grader.classroom import check_source
     from grader.release import student_edition
 
     options.folder.mkdir(parents=True, exist_ok=True)
-    folder, _, sources = _class(options)
-    for source in sources.values():
-        print(write_notebook(student_edition(source), folder.sources.parent / "release", source.name))
-    if failures := _register(folder, sources):
-        raise Stop("\n".join(failures.values()))
+    folder, sources = _class(options)
+    # a source is the course's own code, so that it can be released where nothing can confine submissions
+    wrong = {name: lines for name, source in sources.items() if (lines := check_source(source, unconfined=True))}
+    sources = {name: source for name, source in sources.items() if name not in wrong}
+    for name, source in sources.items():
+        print(write_notebook(student_edition(source), folder.sources.parent / "release", name))
+    failures = [f"{name} was not released: {line}" for name, lines in wrong.items() for line in lines]
+    if failures := [*failures, *_register(folder, sources).values()]:
+        raise Stop("\n".join(failures))
 
 
 def solutions(options: argparse.Namespace) -> None:
-    """Make the worked solutions."""
-    from grader.solutions import worked_solution
+    """Make the worked solutions, for reading."""
+    from grader.release import worked_solution
 
     for source in load_all(ASSIGNMENTS / "source").values():
         print(write_notebook(worked_solution(source), ASSIGNMENTS / "solutions", source.name))
@@ -53,18 +45,12 @@ def solutions(options: argparse.Namespace) -> None:
 
 def collect(options: argparse.Namespace) -> None:
     """Sort a download into the class's folder."""
-    from grader.collect import CannotCollect
     from grader.collect import collect as sort
 
+    folder, sources = _class(options)
     if not options.download:
         raise Stop("say which file or folder: make collect FROM=downloads.zip")
-    roster = read_roster(options.folder / "students.csv")
-    try:
-        placed, lines = sort(
-            Path(options.download), options.folder / "submitted", roster, options.pattern, replace=options.replace
-        )
-    except CannotCollect as error:
-        raise Stop(str(error)) from None
+    placed, lines = sort(Path(options.download), folder, sources, options.pattern, replace=options.replace)
     print(*lines, f"{len(placed)} notebooks placed, {len(lines)} not", sep="\n")
 
 
@@ -75,13 +61,16 @@ def grade(options: argparse.Namespace) -> None:
     from grader import confine
     from grader.classroom import Run, find_submissions
     from grader.confine import Limits
-    from grader.grades import rows_of, table, write_grades
+    from grader.grades import report, table
 
+    folder, sources = _class(options)
+    submissions, _ = find_submissions(folder.root / "submitted", sources)
+    submissions = [each for each in submissions if each.student in (options.student or [each.student])]
+    if missing := {*options.student} - {each.student for each in submissions}:
+        raise Stop(f"nothing was handed in by {', '.join(sorted(missing))}")
     print(confine.choose(unconfined=options.unconfined))
-    folder, roster, sources = _class(options)
-    submissions, left_out = find_submissions(folder.root / "submitted", sources)
-    with _only_one(folder.root):
-        folder.enrol(roster)
+    with FileLock(folder.root / ".grading", timeout=0):  # it goes with the process, however that ends
+        folder.enrol()
         failures = _register(folder, {each.source.name: each.source for each in submissions})
         submissions = [each for each in submissions if each.source.name not in failures]
         limits = Limits(cell_seconds=options.cell_seconds)
@@ -91,118 +80,112 @@ def grade(options: argparse.Namespace) -> None:
                 progress.update()
                 if failure:
                     failures[submission.name] = f"{submission.student}, {submission.source.name}: {failure}"
-        points = _points(folder, sources)
-        rows = rows_of(folder, roster, points, left_out)
-        write_grades(folder.root / "report.csv", rows, points)
-    print(table(rows, points), *failures.values(), sep="\n")
+        _export(folder, sources, "report.csv")
+        with folder.gradebook() as gradebook:
+            print(table(*report(gradebook, folder, sources, options.student)), *failures.values(), sep="\n")
     if failures:
         raise Stop("Not everything could be graded; the last lines say what, and why.")
 
 
-def _register(folder: "ClassFolder", sources: dict[str, Source]) -> dict[str, str]:
-    """Write assignments into the gradebook; return a line for each that it refuses."""
-    from grader.gradebook import NotRecorded
-
-    failures = {}
-    for name, source in sources.items():
-        try:
-            folder.register(source)
-        except NotRecorded as error:
-            failures[name] = f"{name} was not graded: {error}. A class keeps the tasks with which its marking began."
-    return failures
-
-
 def formgrader(options: argparse.Namespace) -> None:
     """Open JupyterLab with formgrader in the class's folder."""
-    folder, _, _ = _class(options)
+    folder, _ = _class(options)
     os.chdir(folder.root)
     lab = [sys.executable, "-m", "jupyterlab", "--ServerApp.root_dir=.", "--ServerApp.default_url=/formgrader"]
-    os.execv(sys.executable, lab)
+    os.execv(sys.executable, lab + ["--allow-root"] * (os.geteuid() == 0))
 
 
 def feedback(options: argparse.Namespace) -> None:
     """Write a page for each student and assignment."""
+    from nbgrader.converters import GenerateFeedback
     from tqdm import tqdm
 
-    folder, _, sources = _class(options)
+    folder, sources = _class(options)
     wanted = [name for name in folder.recorded() if name[1] in sources]
-    for name in tqdm(wanted, unit="page", desc="feedback"):
-        folder.write_feedback(*name)
+    for student, assignment in tqdm(wanted, unit="page", desc="feedback"):
+        folder.run(GenerateFeedback, student_id=student, assignment_id=assignment)
     print(f"{len(wanted)} pages in {folder.root / 'feedback'}")
 
 
 def grades(options: argparse.Namespace) -> None:
-    """Write grades.csv."""
-    from grader.classroom import find_submissions
-    from grader.grades import rows_of, write_grades
-
-    folder, roster, sources = _class(options)
-    _, left_out = find_submissions(folder.root / "submitted", sources)
-    points = _points(folder, sources)
-    rows = rows_of(folder, roster, points, left_out)
-    path = folder.root / "grades.csv"
-    write_grades(path, rows, points)
-    waiting = sum(not mark.final for row in rows for mark in row.marks.values() if mark)
-    print(path, f"{len(rows)} students; {waiting} marks are not final", sep="\n")
+    """Write grades.csv, or fill in what Canvas has exported."""
+    folder, sources = _class(options)
+    print(_export(folder, sources, "grades-canvas.csv" if options.canvas else "grades.csv", options.canvas))
+    waiting = sum(not mark.final for (_, name), mark in folder.recorded().items() if name in sources)
+    print(f"{waiting} marks are not final")
 
 
-def _class(options: argparse.Namespace) -> tuple:
-    """Return the class's folder, its roster and the assignments that are meant."""
+def _class(options: argparse.Namespace) -> tuple["ClassFolder", dict[str, Source]]:
+    """Return the class's folder and the assignments that are meant."""
     from grader.gradebook import ClassFolder
 
     if not options.folder.is_dir():
         raise Stop(f"there is no folder {options.folder}. Name the folder of your class: CLASS=folder")
     folder = ClassFolder(options.folder.resolve())
+    _check_owner(folder.root)
     sources = load_all(folder.sources)
-    if options.assignment:
-        if options.assignment not in sources:
-            raise Stop(f"there is no {options.assignment!r}; there are: {', '.join(sources)}")
-        sources = {options.assignment: sources[options.assignment]}
-    return folder, read_roster(folder.root / "students.csv"), sources
+    if name := vars(options).get("assignment"):
+        if name not in sources:
+            raise Stop(f"there is no {name!r}; there are: {', '.join(sources)}")
+        sources = {name: sources[name]}
+    return folder, sources
 
 
-def _points(folder: "ClassFolder", sources: dict[str, Source]) -> dict[str, float]:
-    """Return the most that each assignment gives, of those that are meant and that were graded."""
-    return {name: points for name, points in folder.points().items() if name in sources}
+def _check_owner(root: Path) -> None:
+    """Stop if this user cannot write here, or, as root, would leave files that the owner of the class cannot change."""
+    user = os.geteuid()
+    for path in (root, *(root / name for name in WRITTEN)):
+        if path.exists() and path.stat().st_uid != user and (user == 0 or not os.access(path, os.W_OK)):
+            raise Stop(
+                f"{path} belongs to the user {path.stat().st_uid}, and you are {user}. Grade a class always as the "
+                f"same user, or make all of it yours: sudo chown -R {user} {root}"
+            )
 
 
-@contextmanager
-def _only_one(root: Path) -> Iterator[None]:
-    """Keep a second grading run out of a class's folder; the lock goes with the process, however it ends."""
-    with (root / ".grading").open("w") as file:
+def _register(folder: "ClassFolder", sources: dict[str, Source]) -> dict[str, str]:
+    """Write tasks, points and student editions into the class's folder; return a line for each that is refused."""
+    from nbgrader.converters import GenerateAssignment
+
+    failures = {}
+    for name in sources:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise Stop("another grading run is at work in this folder. Wait for it, or end it.") from None
-        yield
+            folder.run(GenerateAssignment, assignment_id=name)
+        except Stop as error:
+            failures[name] = f"{name} was not graded: {error}. A class keeps the tasks with which its marking began."
+    return failures
+
+
+def _export(folder: "ClassFolder", sources: dict[str, Source], name: str, canvas: str = "") -> Path:
+    from nbgrader.apps import ExportApp
+    from traitlets.config import Config
+
+    path = folder.root / name
+    folder.run(ExportApp, Config(Grades=dict(to=str(path), canvas=canvas, assignment=list(sources))))
+    return path
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m grader", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(prog="python -m grader", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for function in (release, solutions, collect, grade, formgrader, feedback, grades):
         command = commands.add_parser(function.__name__, help=function.__doc__)
         command.set_defaults(run=function)
-        if function is solutions:
-            continue
-        command.add_argument("--class", dest="folder", type=Path, default=Path("class"), help="the class's folder")
-        if function is collect:
-            from grader.collect import PATTERN
-
-            command.add_argument("--from", dest="download", default="", help="a zip file or a folder")
-            command.add_argument("--pattern", default=PATTERN, help=f"how files are named; by default {PATTERN}")
-            command.add_argument("--replace", action="store_true", help="replace what was collected before")
-        else:
+        if function is not solutions:
+            command.add_argument("--class", dest="folder", type=Path, default=Path("class"), help="the class's folder")
+        if function in (release, grade, feedback, grades, formgrader):
             command.add_argument("--assignment", default="", help="only this one: assignment_02")
+        if function is collect:
+            command.add_argument("--from", dest="download", default="", help="a zip file or a folder")
+            command.add_argument("--pattern", default="", help="a regular expression that says how files are named")
+            command.add_argument("--replace", action="store_true", help="replace what was collected before")
+        if function is grades:
+            command.add_argument("--canvas", default="", help="a CSV file that Canvas has exported, to be filled in")
         if function is grade:
             cores = len(os.sched_getaffinity(0))
+            command.add_argument("--student", action="append", default=[], help="only this one; may be repeated")
             command.add_argument("--jobs", type=int, default=cores, help="submissions side by side; all cores")
             command.add_argument("--cell-seconds", type=float, default=60, help="how long one cell may run; 60")
-            command.add_argument(
-                "--dask", default="", help="the address of a Dask scheduler whose workers do the grading"
-            )
+            command.add_argument("--dask", default="", help="the address of a Dask scheduler whose workers grade")
             command.add_argument("--unconfined", action="store_true", help="run submissions with all of your rights")
             command.add_argument("--again", action="store_true", help="run also what was graded before")
     return parser
@@ -213,19 +196,21 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         options.run(options)
-    except (Stop, RosterError, SourceError, CannotConfine) as error:
-        print(error, file=sys.stderr)
-        return 1
+        return 0
+    except (Stop, SourceError, CannotConfine) as error:
+        message = str(error)
+    except Timeout:
+        message = "another grading run is at work in this folder. Wait for it, or end it."
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "nbgrader":
             raise
-        print("nbgrader is missing: .venv/bin/python -m pip install -e '.[class]'", file=sys.stderr)
-        return 1
+        message = "nbgrader is missing: .venv/bin/python -m pip install -e '.[class]'"
     except KeyboardInterrupt:
         print("stopped; the same command goes on from here", file=sys.stderr)
         sys.stderr.flush()
         os._exit(130)  # at once: what is running has left nothing half-done
-    return 0
+    print(message, file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

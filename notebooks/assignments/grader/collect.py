@@ -1,115 +1,218 @@
-"""Sorting what a learning-management system hands out into ``submitted/STUDENT/assignment_NN/``."""
+"""Collecting what a learning-management system hands out, by nbgrader's ``zip_collect`` with plugins of the course."""
 
+import difflib
+import filecmp
+import os
 import re
+import shutil
+import unicodedata
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from grader.roster import Student, is_student_id
+from nbgrader.apps import ZipCollectApp
+from nbgrader.plugins import ExtractorPlugin, FileNameCollectorPlugin
+from traitlets import Dict
+from traitlets.config import Config
 
-PATTERN = r"(?P<student>[^_/]+)_.*?(?P<assignment>assignment_\d\d)[^/]*\.ipynb"
+from grader.files import Stop
+from grader.gradebook import ClassFolder
+from grader.roster import Student, identify
+
+TASK = r"(?P<assignment>assignment[ _-]?\d{1,2})(?!\d)[^/]*\.ipynb"
+BLACKBOARD = rf"(.*_)?(?P<student>[^_/]+)_attempt_(?P<timestamp>\d{{4}}(-\d\d){{5}})[_/].*{TASK}"
+PATTERN = rf"(?P<student>[^_/]+)_.*?{TASK}"  # Canvas, Moodle, and by hand
+IGNORED = re.compile(r"(^|/)(\.|__MACOSX/)|_attempt_[\d-]+\.txt$")  # hidden files, and Blackboard's notes on attempts
+ENCODINGS = ("utf-8", "euc_kr", "cp437", "cp949")  # of names in an archive that are not marked as Unicode
+LATE = "late.txt"  # next to a notebook that Canvas marks as late
 MEGABYTES = 100
 
 
-class CannotCollect(Exception):
-    """The download or the pattern cannot be used; the message says why."""
+class Archives(ExtractorPlugin):
+    """Unpack a download, and the archives in it. Whatever is wrong with a file, the others are unpacked."""
+
+    left_out = Dict(help="why a file was left out, by its path")
+
+    def extract(self, archive_path: str, extracted_path: str) -> None:
+        """Unpack a zip file or copy a folder; then unpack the zip files that came out."""
+        target = Path(extracted_path)
+        if Path(archive_path).is_dir():
+            shutil.copytree(archive_path, target, symlinks=True)
+        else:
+            self._unpack(Path(archive_path), target)
+        for path in sorted(each for each in target.rglob("*") if each.suffix.lower() == ".zip"):
+            if path.is_symlink() or not path.is_file():
+                continue
+            with self._noting(path), zipfile.ZipFile(path) as archive:
+                _check_size(sum(member.file_size for member in archive.infolist()))
+                self._unpack(path, path.with_suffix(""))
+            path.unlink()
+
+    def _unpack(self, path: Path, folder: Path) -> None:
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                place = folder / member.filename
+                with self._noting(place):
+                    _check_size(member.file_size)
+                    if place.is_file() or ".." in place.parts or not place.is_relative_to(folder):
+                        raise ValueError("its name appears twice, or leads out of the archive")
+                    archive.extract(member, folder)
+
+    @contextmanager
+    def _noting(self, path: Path) -> Iterator[None]:
+        """Note why a file cannot be unpacked: a password, damaged data, an unknown method, a name that is too long."""
+        try:
+            yield
+        except Exception as error:
+            self.left_out[str(path)] = str(error)
+
+
+def _check_size(size: int) -> None:
+    if size > MEGABYTES * 1_000_000:
+        raise ValueError(f"it is larger than {MEGABYTES} MB; unpack it by hand if it is right")
+
+
+class FileNames(FileNameCollectorPlugin):
+    """Name the student of each file that counts; all others nbgrader leaves where they are."""
+
+    chosen = Dict(help="what nbgrader wants to know of a file, by its path").tag(config=True)
+
+    def collect(self, submitted_file: str) -> dict | None:
+        """Look a file up."""
+        return self.chosen.get(submitted_file)
 
 
 @dataclass(frozen=True)
-class Placed:
-    """A notebook that now stands in its place."""
+class HandIn:
+    """A notebook in the download, and what its name says; only some systems write a timestamp into it."""
 
-    file: str
+    path: Path
+    name: str
     student: str
     assignment: str
+    timestamp: str
 
 
 def collect(
-    download: Path, submitted: Path, roster: dict[str, Student], pattern: str = PATTERN, *, replace: bool = False
-) -> tuple[list[Placed], list[str]]:
-    """Sort a download; return what was placed, and a line for everything that was not.
+    download: Path, folder: ClassFolder, assignments: Collection[str], pattern: str = "", *, replace: bool = False
+) -> tuple[list[HandIn], list[str]]:
+    """Sort a zip file or a folder into a class's folder; return what was placed, and a line for what was not.
 
     Args:
-        download: a zip file, or a folder.
-        submitted: where the class's submissions are.
-        roster: students by id. If there are any, a name in a file name may also be "First Last" of the roster.
         pattern: a regular expression with the groups ``student`` and ``assignment``, for the path inside the download.
-        replace: whether a newer file may take the place of another that was collected before.
-
-    Raises:
-        CannotCollect: no such download, a broken zip file, or a pattern without the two groups.
+        replace: whether a file takes the place of another that was collected before.
     """
     try:
-        expression = re.compile(pattern)
+        patterns = [re.compile(each, re.IGNORECASE) for each in ([pattern] if pattern else [BLACKBOARD, PATTERN])]
     except re.error as error:
-        raise CannotCollect(f"the pattern is no regular expression: {error}.") from None
-    if not {"student", "assignment"} <= set(expression.groupindex):
-        raise CannotCollect("the pattern needs the groups (?P<student>…) and (?P<assignment>…).")
-    placed, lines, files = [], [], defaultdict(list)
-    for name, data in _files(download):
-        match = expression.fullmatch(name) or expression.fullmatch(Path(name).name)
-        student = _student(match["student"], roster) if match else None
-        if data is None:
-            lines.append(f"{name}: larger than {MEGABYTES} MB or not readable. Look at it by hand.")
-        elif not match:
-            lines.append(f"{name}: its name does not say whose it is and for what. Place it by hand.")
-        elif student is None:
+        raise Stop(f"the pattern is not a regular expression: {error}.") from None
+    if not {"student", "assignment"} <= set(patterns[0].groupindex):
+        raise Stop("the pattern needs the groups (?P<student>…) and (?P<assignment>…).")
+    with TemporaryDirectory() as temporary:
+        extracted, archives, found = Path(temporary, "extracted").resolve(), Archives(), []
+        try:
+            archives.extract(str(download), str(extracted))
+        except (OSError, zipfile.BadZipFile) as error:
+            raise Stop(f"{download} is neither a folder nor a zip file that can be read: {error}") from None
+        lines = [f"{os.path.relpath(path, extracted)}: left out; {why}." for path, why in archives.left_out.items()]
+        for path in sorted(path for path in extracted.rglob("*") if path.is_file() or path.is_symlink()):
+            name = path.relative_to(extracted).as_posix().replace("\\", "/")
+            if path.is_symlink():
+                lines.append(f"{name}: left out; it is a link.")
+            elif str(path) not in archives.left_out and not IGNORED.search(name):
+                read = _read(path, name, patterns, folder.roster, assignments)
+                (lines if isinstance(read, str) else found).append(read)
+        placed, more = _choose(found, folder.root / "submitted", replace)
+        for assignment in sorted({each.assignment for each in placed}):
+            _transfer([each for each in placed if each.assignment == assignment], assignment, temporary, folder)
+    return placed, lines + more
+
+
+def assignment_in(text: str) -> str:
+    """Return ``assignment_01`` from "Assignment 1", "assignment-01" and the like; another text as it is."""
+    match = re.search(r"assignment[ _-]?(\d{1,2})(?!\d)", text, re.IGNORECASE)
+    return f"assignment_{int(match[1]):02}" if match else text
+
+
+def _read(
+    path: Path, name: str, patterns: list[re.Pattern], roster: dict[str, Student], assignments: Collection[str]
+) -> HandIn | str:
+    """Read a file's name, in every encoding that it may have; return a line if that does not help."""
+    problem = f"{name}: its name does not say whose it is and for which assignment. Place it by hand."
+    for spelling in dict.fromkeys("/".join(_decoded(part, each) for part in name.split("/")) for each in ENCODINGS):
+        for text in (spelling, spelling.rpartition("/")[2]):
+            match = next(filter(None, (pattern.fullmatch(text) for pattern in patterns)), None)
+            if not match:
+                continue
+            assignment, student = assignment_in(match["assignment"]), identify(match["student"], roster)
+            if assignment not in assignments:
+                problem = f"{spelling}: the course has no {assignment}. Place it by hand."
+            elif not student:
+                problem = f"{spelling}: {_unknown(match['student'], roster)}. Place it by hand."
+            else:
+                numbers = re.findall(r"\d+", match.groupdict().get("timestamp") or "")
+                time = "-".join(numbers[:3]) + " " + ":".join(numbers[3:])
+                return HandIn(path, spelling, student, assignment, time.strip())
+    return problem
+
+
+def _decoded(part: str, encoding: str) -> str:
+    """Return a name in the encoding in which it was written; Python reads it as cp437."""
+    try:
+        return part.encode("cp437").decode(encoding)
+    except UnicodeError:
+        return part
+
+
+def _unknown(name: str, roster: dict[str, Student]) -> str:
+    """Say that nobody has a name, and show what differs from the nearest one, which may look the same."""
+    name = unicodedata.normalize("NFC", name)
+    line = f"there is no student {name!r}" + " in students.csv" * bool(roster)
+    known = [each for student in roster.values() for each in student.names]
+    for nearest in difflib.get_close_matches(name, known, n=1, cutoff=0.5):
+        line += f"; the nearest is {nearest!r}"
+        line += "" if (name + nearest).isascii() else f", in code points {name!a} and {nearest!a}"
+    return line
+
+
+def _choose(found: list[HandIn], submitted: Path, replace: bool) -> tuple[list[HandIn], list[str]]:
+    """Return the one file that counts for each student and assignment, and a line for each that does not."""
+    versions, placed, lines = defaultdict(list), [], []
+    for each in sorted(found, key=lambda each: each.timestamp):
+        versions[each.student, each.assignment].append(each)
+    for (student, assignment), (*others, last) in versions.items():
+        others = [each for each in others if not filecmp.cmp(each.path, last.path, shallow=False)]
+        place = submitted / student / assignment
+        there = place / f"{assignment}.ipynb"
+        if any(each.timestamp == last.timestamp for each in others):
+            names = ", ".join(each.name for each in [*others, last])
+            lines.append(f"{names}: different files of {student} for {assignment}. Place the one that counts by hand.")
+            continue
+        lines += [f"{each.name}: not the last attempt of {student}, which counts." for each in others]
+        if there.is_file() and filecmp.cmp(there, last.path, shallow=False):
+            continue
+        if place.is_dir() and any(place.iterdir()) and not replace:
             lines.append(
-                f"{name}: no student {match['student']!r}{' in students.csv' * bool(roster)}. Place it by hand."
+                f"{last.name}: {student} has handed in another {assignment} before, which stays. If this one is to "
+                "count, for example late work, collect it again with --replace."
             )
         else:
-            files[student, match["assignment"]].append((name, data))
-    for (student, assignment), versions in files.items():
-        path = submitted / student / assignment / f"{assignment}.ipynb"
-        name, data = versions[0]
-        if any(other != data for _, other in versions):
-            names = ", ".join(name for name, _ in versions)
-            lines.append(f"{names}: different files of {student} for {assignment}. Place the one that counts by hand.")
-        elif (path.exists() or path.is_symlink()) and not replace:
-            if path.is_symlink() or not path.is_file() or path.read_bytes() != data:
-                lines.append(f"{name}: {student} has handed in another {assignment} before. It stays; see --replace.")
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-            placed.append(Placed(name, student, assignment))
+            placed.append(last)
     return placed, lines
 
 
-def _student(name: str, roster: dict[str, Student]) -> str | None:
-    """Return the student id that a name in a file name stands for."""
-    if not roster:
-        return name if is_student_id(name) else None
-    wanted = " ".join(name.split()).casefold()
-    of_that_name = [each.id for each in roster.values() if f"{each.first_name} {each.last_name}".casefold() == wanted]
-    return name if name in roster else of_that_name[0] if len(of_that_name) == 1 else None
-
-
-def _files(download: Path) -> Iterator[tuple[str, bytes | None]]:
-    """Yield path and content of every file; no content where it cannot or should not be read."""
-    limit = MEGABYTES * 1_000_000
-    if download.is_dir():
-        for path in sorted(download.rglob("*")):
-            if path.is_file() and not path.name.startswith("."):
-                small = not path.is_symlink() and path.stat().st_size <= limit
-                yield path.relative_to(download).as_posix(), path.read_bytes() if small else None
-        return
-    try:
-        with zipfile.ZipFile(download) as archive:
-            for entry in archive.infolist():
-                if not entry.is_dir() and not entry.filename.startswith("__MACOSX/"):
-                    yield entry.filename, _unpacked(archive, entry, limit)
-    except FileNotFoundError:
-        raise CannotCollect(f"there is no {download}.") from None
-    except (zipfile.BadZipFile, OSError) as error:
-        raise CannotCollect(f"{download} is neither a folder nor a zip file that can be read: {error}.") from None
-
-
-def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, limit: int) -> bytes | None:
-    try:
-        with archive.open(entry) as file:
-            data = file.read(limit + 1)
-    except (RuntimeError, NotImplementedError, zipfile.BadZipFile, zipfile.zlib.error):  # a password, an odd method
-        return None
-    return data if len(data) <= limit else None
+def _transfer(placed: list[HandIn], assignment: str, downloaded: str, folder: ClassFolder) -> None:
+    """Let nbgrader copy the files of one assignment, and keep Canvas's mark for late work."""
+    chosen = {
+        str(each.path): dict(student_id=each.student, file_id=assignment, timestamp=each.timestamp or None)
+        for each in placed
+    }
+    app = dict(collector_plugin=FileNames, force=True, collect_directory_structure=downloaded + "/{collect_step}")
+    folder.run(ZipCollectApp, Config(ZipCollectApp=app, FileNames=dict(chosen=chosen)), assignment_id=assignment)
+    for each in placed:
+        if "_LATE_" in each.name:
+            (folder.root / "submitted" / each.student / assignment / LATE).write_text("Canvas marked it as late.\n")

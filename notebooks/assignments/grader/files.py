@@ -7,6 +7,10 @@ import nbformat
 from nbformat import NotebookNode
 
 
+class Stop(Exception):
+    """A command cannot go on; the message says what to do."""
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file in one step: what was there stays until the new text is on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import hashlib
 import logging
 import os
 import shutil
@@ -22,34 +23,33 @@ from traitlets.config.loader import PyFileConfigLoader
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # nbgrader's own, about its dependencies
     from nbgrader.api import Gradebook
-    from nbgrader.converters import Autograde, BaseConverter, GenerateAssignment, GenerateFeedback
+    from nbgrader.converters import Autograde
     from nbgrader.coursedir import CourseDirectory
     from nbgrader.utils import parse_utc
 
-from grader.files import write_notebook, write_text
-from grader.roster import Student
-from grader.source import ASSIGNMENTS, Source
+from grader.files import Stop, write_notebook, write_text
+from grader.roster import Student, read_roster
+from grader.source import ASSIGNMENTS
 
-# to make a gradebook, nbgrader calls the command alembic, which stands beside the interpreter
+# to make a gradebook, nbgrader calls the command alembic, which is next to the interpreter
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
-SETTINGS = ASSIGNMENTS / "nbgrader_config.py"
-CLASS_SETTINGS = '''\
+CLASS_SETTINGS = f'''\
 """nbgrader's settings for this class; add your own at the end."""
 
 from pathlib import Path
 
-from grader.gradebook import SETTINGS
-
 c = get_config()
-load_subconfig(str(SETTINGS))
+load_subconfig({str(ASSIGNMENTS / "nbgrader_config.py")!r})
 c.CourseDirectory.root = str(Path(__file__).resolve().parent)
 '''
+# of the same file as version 0.5 of the course wrote it, which imports from vit_course
+EARLIER_SETTINGS = "6b748da96e8e75d45054cb2ce39b71fa79ad0e8dd8f72a20dba7af3efdbe6f81"
 MARK = "vit_course"  # the key of ours in a graded notebook's metadata
 
 
-class NotRecorded(Exception):
-    """nbgrader refused a notebook; the message is its own."""
+class NotRecorded(Stop):
+    """nbgrader could not do something; the message is the cause, out of all that it has logged."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class ClassFolder:
-    """The folder of a class, and the gradebook in it.
-
-    Args:
-        root: with ``submitted/STUDENT/assignment_NN/assignment_NN.ipynb`` in it.
-    """
+    """The folder of a class, with ``submitted/STUDENT/assignment_NN/assignment_NN.ipynb`` and the gradebook in it."""
 
     root: Path
 
@@ -74,78 +70,53 @@ class ClassFolder:
     def config(self) -> Config:
         """Return nbgrader's settings for this class; a new folder gets the file that holds them."""
         path = self.root / "nbgrader_config.py"
-        if not path.exists():
+        if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() == EARLIER_SETTINGS:
             write_text(path, CLASS_SETTINGS)
-        return PyFileConfigLoader(path.name, path=str(self.root)).load_config()
+        try:
+            config = PyFileConfigLoader(path.name, path=str(self.root)).load_config()
+            if not isinstance(config.CourseDirectory.source_directory, str):
+                raise LookupError("the course's own settings are not where it looks for them")
+        except Exception as error:
+            raise Stop(f"{path} cannot be used: {error}. It must begin like this:\n\n{CLASS_SETTINGS}") from error
+        return config
 
     @property
     def sources(self) -> Path:
         """Return the folder of the assignments' sources."""
         return Path(self.config.CourseDirectory.source_directory)
 
-    def enrol(self, students: dict[str, Student]) -> None:
-        """Write the roster's names into the gradebook."""
-        with self._gradebook() as gradebook:
-            for student in students.values():
+    @cached_property
+    def roster(self) -> dict[str, Student]:
+        """Return the students in ``students.csv`` by id."""
+        return read_roster(self.root / "students.csv")
+
+    def enrol(self) -> None:
+        """Write the roster into the gradebook."""
+        with self.gradebook() as gradebook:
+            for student in self.roster.values():
                 names = {key: value for key, value in vars(student).items() if key != "id" and value}
                 gradebook.update_or_create_student(student.id, **names)
 
-    def register(self, source: Source) -> None:
-        """Write an assignment's tasks and points into the gradebook, and its student edition into ``release``.
-
-        Raises:
-            NotRecorded: tasks were added or removed after the first submission was graded.
-        """
-        self._run(GenerateAssignment, assignment_id=source.name)
-
     def record(self, student: str, assignment: str, notebook: NotebookNode, handed_in: Path) -> None:
-        """Enter a graded notebook. Marks and comments that were given by hand stay.
-
-        Args:
-            student, assignment: whose, and for what.
-            notebook: with outputs and verdicts.
-            handed_in: the folder of the submission, for its time.
-
-        Raises:
-            NotRecorded: nbgrader could not do it.
-        """
+        """Enter a graded notebook, and when it came in. Marks and comments that were given by hand stay."""
         folder = self.root / "checked" / student / assignment
         shutil.rmtree(folder, ignore_errors=True)
         write_notebook(notebook, folder.parent, assignment)
         for name, text in slips(handed_in).items():
             write_text(folder / name, text)
-        self._run(
-            Autograde,
-            Config(Autograde=dict(exporter_class=NotebookExporter)),
-            submitted_directory="checked",
-            student_id=student,
-            assignment_id=assignment,
-        )
-
-    def write_feedback(self, student: str, assignment: str) -> None:
-        """Write ``feedback/STUDENT/assignment_NN/assignment_NN.html``.
-
-        Raises:
-            NotRecorded: nbgrader could not do it.
-        """
-        self._run(GenerateFeedback, student_id=student, assignment_id=assignment)
+        settings = Config(Autograde=dict(exporter_class=NotebookExporter))
+        self.run(Autograde, settings, submitted_directory="checked", student_id=student, assignment_id=assignment)
 
     def recorded(self) -> dict[tuple[str, str], Mark]:
         """Return every mark in the gradebook by student and assignment."""
-        with self._gradebook() as gradebook:
+        with self.gradebook() as gradebook:
             return {
-                (submission.student_id, assignment.name): Mark(
-                    max(0.0, submission.score - (submission.late_submission_penalty or 0.0)),
-                    not submission.needs_manual_grade,
+                (each.student_id, assignment.name): Mark(
+                    max(0.0, each.score - (each.late_submission_penalty or 0.0)), not each.needs_manual_grade
                 )
                 for assignment in gradebook.assignments
-                for submission in assignment.submissions
+                for each in assignment.submissions
             }
-
-    def points(self) -> dict[str, float]:
-        """Return the most that each assignment gives, by its name, in order."""
-        with self._gradebook() as gradebook:
-            return {each.name: each.max_score for each in sorted(gradebook.assignments, key=lambda each: each.name)}
 
     def entry(self, student: str, assignment: str) -> dict:
         """Return what is noted in the graded notebook that is in the gradebook: its key and the lines about it."""
@@ -156,22 +127,29 @@ class ClassFolder:
             return {}
 
     @contextlib.contextmanager
-    def _gradebook(self) -> Iterator[Gradebook]:
+    def gradebook(self) -> Iterator[Gradebook]:
+        """Open the gradebook."""
         course = CourseDirectory(config=self.config)
         with _quiet(), Gradebook(course.db_url, course.course_id) as gradebook:
             yield gradebook
 
-    def _run(self, converter: type[BaseConverter], changes: Config | None = None, **directory: str) -> None:
+    def run(self, program: type, changes: Config | None = None, **directory: str) -> None:
+        """Run one of nbgrader's converters or commands, with settings for it and for ``CourseDirectory``."""
         config = copy.deepcopy(self.config)
         config.merge(changes or Config())
         config.CourseDirectory.update(directory)
         config.BaseConverter.force = True
-        log = _Log()
+        lines, log, handler = [], logging.Logger("nbgrader", level=logging.ERROR), logging.Handler()
+        handler.emit = lambda record: lines.append(record.getMessage())
+        log.addHandler(handler)
         try:
             with _quiet():
-                converter(coursedir=CourseDirectory(config=config), config=config, log=log.logger).start()
-        except Exception as error:  # NbGraderException, mostly
-            raise NotRecorded(log.cause or repr(error)) from error
+                program(coursedir=CourseDirectory(config=config), config=config, log=log).start()
+        except Stop:
+            raise
+        except (Exception, SystemExit) as error:
+            traced = [line.strip().splitlines()[-1] for line in lines if "Traceback" in line]
+            raise NotRecorded(next(iter(traced or lines), repr(error))) from error
 
 
 @contextlib.contextmanager
@@ -182,25 +160,8 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-class _Log:
-    """Keep what nbgrader says, which is much, and show only why it failed."""
-
-    def __init__(self):
-        self.lines = []
-        self.logger = logging.Logger("nbgrader", level=logging.ERROR)
-        handler = logging.Handler()
-        handler.emit = lambda record: self.lines.append(record.getMessage())
-        self.logger.addHandler(handler)
-
-    @property
-    def cause(self) -> str:
-        """Return the last line of the first traceback, else the first line."""
-        traced = [line.strip().splitlines()[-1] for line in self.lines if "Traceback" in line]
-        return next(iter(traced or self.lines), "")
-
-
 def slips(folder: Path) -> dict[str, str]:
-    """Return what nbgrader's exchange lays beside a notebook: when it came in, and whose feedback is whose."""
+    """Return what nbgrader's exchange puts next to a notebook: when it came in, and whose feedback is whose."""
     found = {}
     for name, is_valid in {"timestamp.txt": parse_utc, "submission_secret.txt": bytes.fromhex}.items():
         path = folder / name

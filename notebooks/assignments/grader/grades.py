@@ -1,15 +1,22 @@
-"""What a teacher takes home: the table after grading, and the CSV files for a learning-management system."""
+"""What a teacher takes home: the table after grading, and ``nbgrader export`` with the course's columns and notes."""
 
 import csv
 import io
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from grader.files import write_text
+from nbgrader.api import Gradebook
+from nbgrader.plugins import ExportPlugin
+from traitlets import Unicode
+
+from grader.classroom import find_submissions
+from grader.collect import LATE, assignment_in
+from grader.files import Stop, write_text
 from grader.gradebook import ClassFolder, Mark
-from grader.roster import Student
+from grader.roster import Student, identify
+from grader.source import load_all
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -19,72 +26,97 @@ class Row:
     """One student: marks by assignment (none where nothing was handed in), and lines that explain them."""
 
     student: Student
-    marks: dict[str, Mark | None] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    marks: dict[str, Mark | None]
+    notes: list[str]
 
     @property
-    def total(self) -> float:
+    def total(self) -> str:
         """Return the sum of all marks."""
-        return sum((mark.score for mark in self.marks.values() if mark), 0.0)
+        return f"{sum(mark.score for mark in self.marks.values() if mark):g}"
 
 
-def rows_of(
-    folder: ClassFolder, roster: dict[str, Student], assignments: Collection[str], left_out: list[tuple[str, str]]
-) -> list[Row]:
-    """Return a row for every student: on the roster, in the gradebook, or in a folder that could not be graded.
+class Grades(ExportPlugin):
+    """Export a row for each student and a column for each assignment, or fill in a file that Canvas has exported."""
 
-    Args:
-        folder: the class.
-        roster: by student id; may be empty.
-        assignments: which columns.
-        left_out: folder names and why they were left out.
+    canvas = Unicode("", help="a CSV file that Canvas has exported").tag(config=True)
+
+    def export(self, gradebook: Gradebook) -> None:
+        """Write the CSV file."""
+        folder = ClassFolder(Path(self.parent.coursedir.root))
+        points, rows = report(gradebook, folder, self.assignment, self.student)
+        lines = canvas_lines(Path(self.canvas), rows) if self.canvas else grades_lines(points, rows)
+        buffer = io.StringIO()
+        csv.writer(buffer, lineterminator="\n").writerows(lines)
+        write_text(Path(self.to or "grades.csv"), buffer.getvalue())
+
+
+def report(
+    gradebook: Gradebook, folder: ClassFolder, assignments: Collection[str] = (), students: Collection[str] = ()
+) -> tuple[dict[str, float], list[Row]]:
+    """Return the most that each assignment gives, and a row for each student; both only of those named, if any are.
+
+    An assignment counts as soon as somebody has handed it in; a student who is on the roster, in the gradebook, or in
+    a folder that could not be graded.
     """
-    recorded = folder.recorded()
-    lines = defaultdict(list)
-    for name, line in left_out:
+    points = {
+        each.name: each.max_score
+        for each in sorted(gradebook.assignments, key=lambda each: each.name)
+        if each.submissions and each.name in (assignments or [each.name])
+    }
+    recorded, lines, rows = folder.recorded(), defaultdict(list), []
+    for name, line in find_submissions(folder.root / "submitted", load_all(folder.sources))[1]:
         lines[name].append(line)
-    rows = []
-    for id in sorted({*roster, *lines, *(student for student, _ in recorded)}):
-        row = Row(roster.get(id, Student(id)), {name: recorded.get((id, name)) for name in assignments}, lines[id])
-        if roster and id not in roster:
-            row.notes.append("not in students.csv")
-        for name in assignments:
-            row.notes += [f"{name}: {note}" for note in folder.entry(id, name).get("notes", [])]
-        rows.append(row)
-    return rows
+    for id in sorted({*folder.roster, *lines, *(student for student, _ in recorded)}):
+        notes = [*lines[id], *["not in students.csv"] * bool(folder.roster and id not in folder.roster)]
+        for name in points:
+            late = ["Canvas marked it as late"] * (folder.root / "submitted" / id / name / LATE).is_file()
+            notes += [f"{name}: {note}" for note in folder.entry(id, name).get("notes", []) + late]
+        rows.append(Row(folder.roster.get(id, Student(id)), {name: recorded.get((id, name)) for name in points}, notes))
+    return points, [row for row in rows if row.student.id in (students or [row.student.id])]
 
 
-def table(rows: list[Row], points: dict[str, float]) -> str:
+def table(points: dict[str, float], rows: list[Row]) -> str:
     """Return marks and notes as lines of text; a mark with a star waits for a mark by hand."""
-    head = ["student", *(f"{name} / {maximum:g}" for name, maximum in points.items()), "total"]
-    marks = [
-        [f"{mark.score:g}{'' if mark.final else '*'}" if mark else "-" for mark in row.marks.values()] for row in rows
-    ]
-    body = [[row.student.id, *cells, f"{row.total:g}"] for row, cells in zip(rows, marks, strict=True)]
-    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in [head, *body]]
-    notes = [f"{row.student.id}: {note}" for row in rows for note in row.notes]
-    star = ["* waits for marks by hand: make formgrader"] * any("*" in cell for cells in marks for cell in cells)
-    return "\n".join([*(line.rstrip() for line in lines), *star, *notes])
-
-
-def write_grades(path: Path, rows: list[Row], points: dict[str, float]) -> None:
-    """Write the marks as CSV: a row a student, the most that can be had in each heading, the causes in ``notes``."""
-    assignments = [f"{name} (max {maximum:g})" for name, maximum in points.items()]
-    total = f"total (max {sum(points.values()):g})"
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["student_id", "first_name", "last_name", "email", *assignments, total, "notes"])
+    lines = [["student", *(f"{name} / {maximum:g}" for name, maximum in points.items()), "total"]]
     for row in rows:
-        names = (row.student.id, row.student.first_name, row.student.last_name, row.student.email)
+        marks = [f"{mark.score:g}{'' if mark.final else '*'}" if mark else "-" for mark in row.marks.values()]
+        lines.append([row.student.id, *marks, row.total])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    shown = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+    star = ["* waits for marks by hand: make formgrader"] * any("*" in cell for line in lines[1:] for cell in line)
+    return "\n".join([*shown, *star, *(f"{row.student.id}: {note}" for row in rows for note in row.notes)])
+
+
+def grades_lines(points: dict[str, float], rows: list[Row]) -> list[list[str]]:
+    """Return the lines of the CSV file, with the most that can be had in each heading, and the causes in ``notes``."""
+    columns = [f"{name} (max {maximum:g})" for name, maximum in points.items()]
+    total = f"total (max {sum(points.values()):g})"
+    lines = [["student_id", "first_name", "last_name", "email", *columns, total, "notes"]]
+    for row in rows:
         marks = [f"{mark.score:g}" if mark else "0" for mark in row.marks.values()]
         missing = [f"{name}: not handed in" for name, mark in row.marks.items() if not mark]
-        waiting = [
-            f"{name}: not final, waits for marks by hand" for name, mark in row.marks.items() if mark and not mark.final
-        ]
-        notes = as_text("; ".join([*row.notes, *missing, *waiting]))
-        writer.writerow([*map(as_text, names), *marks, f"{row.total:g}", notes])
-    write_text(path, buffer.getvalue())
+        waiting = [name for name, mark in row.marks.items() if mark and not mark.final]
+        notes = [*row.notes, *missing, *(f"{name}: not final, waits for marks by hand" for name in waiting)]
+        lines.append([*map(as_text, vars(row.student).values()), *marks, row.total, as_text("; ".join(notes))])
+    return lines
+
+
+def canvas_lines(path: Path, rows: list[Row]) -> list[list[str]]:
+    """Return the lines of a CSV file of Canvas's, with the final marks in the columns that name an assignment."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        lines = list(csv.reader(file))
+    if not lines or "Student" not in lines[0]:
+        raise Stop(f"{path} is not a gradebook that Canvas has exported: its first line has no column Student.")
+    students, marks = {row.student.id: row.student for row in rows}, {row.student.id: row.marks for row in rows}
+    for line in lines[1:]:
+        cells = dict(zip(lines[0], line, strict=False))
+        names = [cells[title] for title in ("SIS Login ID", "SIS User ID", "Student") if title in cells]
+        id = next((id for name in names if (id := identify(name, students))), None)
+        for index, title in enumerate(cells):
+            mark = marks.get(id, {}).get(assignment_in(title))
+            if mark and mark.final:
+                line[index] = f"{mark.score:g}"
+    return lines
 
 
 def as_text(value: str) -> str:

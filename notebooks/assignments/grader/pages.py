@@ -1,6 +1,7 @@
 """The pages of formgrader and of the feedback: what a student wrote is shown in them, and does nothing there.
 
-Whoever marks is logged in where marks are changed, and nbgrader puts a student's text into the page as it is.
+Whoever marks is logged in where marks are changed, and nbgrader puts a student's text into the page as it is. Formulas
+become MathML, which browsers show by themselves, because nbgrader's pages would load MathJax from another host.
 """
 
 import html
@@ -9,14 +10,19 @@ from collections.abc import Mapping
 
 import bleach
 import jinja2
+from docutils.utils.math.latex2mathml import tex2mathml
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
 BLOCKS = {"br", "details", "div", "hr", "p", "pre", "summary", *(f"h{level}" for level in range(1, 7))}
 TABLES = {"table", "tbody", "td", "th", "thead", "tr"}
-TAGS = bleach.ALLOWED_TAGS | BLOCKS | TABLES | {"del", "img", "kbd", "s", "span", "sub", "sup", "u"}
-LENGTH = 100_000  # characters; what is longer is shown as it is, for rendering it can take for ever
+MATH = {"math", "mfrac", "mi", "mn", "mo", "mover", "mphantom", "mroot", "mrow", "mspace", "msqrt", "mstyle", "msub"}
+MATH |= {"msubsup", "msup", "mtable", "mtd", "mtext", "mtr", "munder", "munderover"}
+TAGS = bleach.ALLOWED_TAGS | BLOCKS | TABLES | MATH | {"del", "img", "kbd", "s", "span", "sub", "sup", "u"}
+LENGTH = 100_000  # characters; what is longer is shown as it is, because rendering it can take for ever
+FORMULA = 2_000  # likewise
 LINK = re.compile(r"(https?://|mailto:|#|[\w./-]*(#|$))", re.IGNORECASE)
 PICTURE = re.compile(r"data:image/(png|jpeg|gif);base64,[A-Za-z0-9+/=\s]*|[\w./-]+")
+OTHERS = {"a": {"title"}, "img": {"alt", "title"}, "td": {"align"}, "th": {"align"}, "math": {"display"}}
 
 
 def _is_allowed(tag: str, name: str, value: str) -> bool:
@@ -24,14 +30,33 @@ def _is_allowed(tag: str, name: str, value: str) -> bool:
         return bool(LINK.match(value))
     if (tag, name) == ("img", "src"):
         return bool(PICTURE.fullmatch(value))
-    return (tag, name) in {("a", "title"), ("img", "alt"), ("img", "title"), ("td", "align"), ("th", "align")}
+    return name in OTHERS.get(tag, ()) or (tag in MATH and name in ("mathvariant", "stretchy", "width"))
+
+
+class Renderer(IPythonRenderer):
+    """Render Markdown with formulas as MathML; a formula that cannot be converted is shown as it was written."""
+
+    def inline_math(self, body: str) -> str:
+        """Render a formula in a line."""
+        return _formula(body, False) or super().inline_math(body)
+
+    def block_math(self, body: str) -> str:
+        """Render a formula of its own."""
+        return _formula(body, True) or super().block_math(body)
+
+
+def _formula(body: str, is_block: bool) -> str:
+    try:
+        return tex2mathml(body.strip(), as_block=is_block) if len(body) <= FORMULA else ""
+    except Exception:  # MathError for what it does not know, anything else for what is no formula
+        return ""
 
 
 @jinja2.pass_context
 def markdown2html(context: Mapping, source: str) -> str:
     """Render a cell's text without scripts, forms, foreign pictures, and names that the page itself uses."""
     attachments = context.get("cell", {}).get("attachments", {})
-    renderer = IPythonRenderer(escape=False, attachments=attachments, exclude_anchor_links=True)
+    renderer = Renderer(escape=False, attachments=attachments, exclude_anchor_links=True)
     as_it_is = f"<pre>{html.escape(source)}</pre>"
     if len(source) > LENGTH:
         return as_it_is

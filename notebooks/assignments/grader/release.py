@@ -1,4 +1,4 @@
-"""The editions that students get: nbgrader's own steps make them from the source, the same bytes on every machine."""
+"""The editions of an assignment: nbgrader's own steps make them from the source, the same bytes on every machine."""
 
 import copy
 
@@ -8,7 +8,7 @@ from nbformat import NotebookNode
 from nbgrader import preprocessors as steps
 from traitlets.config import Config
 
-from grader.source import Source
+from grader.source import Source, outside
 
 CODE_STUB = '# YOUR CODE HERE\nraise NotImplementedError("not written yet")'
 TEXT_STUB = "YOUR ANSWER HERE"
@@ -29,13 +29,7 @@ class KeepMetadata(Preprocessor):
 
 
 # nbgrader's GenerateAssignment keeps the cells in the gradebook between the two; with hidden tests, to restore them
-TO_GRADE = (
-    steps.LockCells,
-    steps.ClearSolutions,
-    steps.ClearOutput,
-    steps.CheckCellMetadata,
-    steps.ComputeChecksums,
-)
+TO_GRADE = (steps.LockCells, steps.ClearSolutions, steps.ClearOutput, steps.CheckCellMetadata, steps.ComputeChecksums)
 TO_STUDENT = (steps.ClearHiddenTests, KeepMetadata, steps.ComputeChecksums, steps.CheckCellMetadata)
 
 
@@ -55,3 +49,15 @@ def graded_edition(source: Source) -> NotebookNode:
 def student_edition(source: Source) -> NotebookNode:
     """Return the edition that is handed out: without solutions, without hidden tests."""
     return edition(source.notebook, TO_GRADE + TO_STUDENT)
+
+
+def worked_solution(source: Source) -> NotebookNode:
+    """Return the edition for reading: with solutions and outputs, without hidden tests and nbgrader's marks."""
+    notebook = copy.deepcopy(source.notebook)
+    for cell in notebook.cells:
+        cell.metadata = nbformat.from_dict({})
+        lines = outside(cell.source, "HIDDEN TESTS").rstrip().split("\n")
+        cell.source = "\n".join(
+            line for line in lines if line.strip() not in ("### BEGIN SOLUTION", "### END SOLUTION")
+        )
+    return notebook

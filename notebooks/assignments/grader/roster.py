@@ -1,17 +1,16 @@
-"""The students of a class: ``students.csv`` with the columns id, first_name, last_name, email."""
+"""The students of a class: ``students.csv``, with the columns that nbgrader imports, and who is meant by a name."""
 
 import csv
 import re
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
+
+from grader.files import Stop
 
 COLUMNS = ("id", "first_name", "last_name", "email")
 STUDENT_ID = re.compile(r"\w([\w.@ -]{0,98}[\w.@-])?")
 WHICH = "letters, digits and . _ @ - and spaces inside, at most 100"
-
-
-class RosterError(Exception):
-    """``students.csv`` cannot be used; the message names the line and says what to change."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +22,11 @@ class Student:
     last_name: str = ""
     email: str = ""
 
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """Return what learning-management systems call a student: Canvas's files begin with "lastfirst"."""
+        return self.id, f"{self.first_name} {self.last_name}", f"{self.last_name} {self.first_name}"
+
 
 def is_student_id(text: str) -> bool:
     """Whether a text can name a folder, a row of the gradebook and a page of formgrader."""
@@ -30,27 +34,38 @@ def is_student_id(text: str) -> bool:
 
 
 def read_roster(path: Path) -> dict[str, Student]:
-    """Read the roster by student id; without the file it is empty.
-
-    Raises:
-        RosterError: not UTF-8 text, no column ``id``, an id that cannot be used, or twice the same.
-    """
+    """Read the roster by student id; without the file it is empty."""
     if not path.exists():
         return {}
     try:
-        rows = list(csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines()))
+        text = unicodedata.normalize("NFC", path.read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError:
-        raise RosterError(f"{path.name} is not UTF-8 text. Save it as CSV in UTF-8.") from None
+        raise Stop(f"{path.name} is not UTF-8 text. Save it as CSV in UTF-8.") from None
+    reader = csv.DictReader(text.splitlines())
+    if "id" not in (reader.fieldnames or ()):
+        raise Stop(f"{path.name} has no column id. Its first line must be: {','.join(COLUMNS)}.")
     students = {}
-    for line, row in enumerate(rows, start=2):
-        fields = {column: (row.get(column) or "").strip() for column in COLUMNS}
-        if "id" not in row:
-            raise RosterError(f"{path.name} has no column id. Its first line is: {','.join(COLUMNS)}.")
-        if not any(fields.values()):
+    for row in reader:
+        student = Student(*((row.get(column) or "").strip() for column in COLUMNS))
+        if student == Student(""):
             continue
-        if not is_student_id(fields["id"]):
-            raise RosterError(f"{path.name}, line {line}: {fields['id']!r} is no student id ({WHICH}).")
-        if fields["id"] in students:
-            raise RosterError(f"{path.name}, line {line}: the id {fields['id']} is there twice.")
-        students[fields["id"]] = Student(**fields)
+        if not is_student_id(student.id) or student.id in students:
+            cause = "appears twice" if student.id in students else f"is not a student id ({WHICH})"
+            raise Stop(f"{path.name}, line {reader.line_num}: {student.id!r} {cause}.")
+        students[student.id] = student
     return students
+
+
+def identify(name: str, roster: dict[str, Student]) -> str | None:
+    """Return the id of the student with a name, in any Unicode form, or None; without a roster the name is the id."""
+    name = unicodedata.normalize("NFC", name.strip())
+    if not roster:
+        return name if is_student_id(name) else None
+    if name in roster:
+        return name
+    alike = [each.id for each in roster.values() if _letters(name) in {*map(_letters, each.names)} - {""}]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _letters(name: str) -> str:
+    return "".join(re.findall(r"\w", unicodedata.normalize("NFKC", name).casefold()))

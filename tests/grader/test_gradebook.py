@@ -1,0 +1,338 @@
+"""A class's gradebook, and what comes out of it: the CSV files and the pages. No submission is run."""
+
+import copy
+import csv
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import nbformat
+import pytest
+from course import command, handed_in, put, write_class
+from nbconvert.exporters import HTMLExporter
+from traitlets.config import Config
+
+from grader import __main__ as commands
+from grader import gradebook as module
+from grader.collect import LATE
+from grader.gradebook import MARK, ClassFolder, Mark
+from grader.grades import Row, as_text, table
+from grader.pages import MATH, TAGS, markdown2html
+from grader.release import graded_edition
+from grader.roster import Student
+from grader.source import ASSIGNMENTS, is_test, load_all
+
+ANSWER = "The square: $x^2 \\ge \\frac{1}{2}$, <script>alert(1)</script>"
+
+
+def graded(source, wrong=(), answer=ANSWER, notes=()):
+    """Return a notebook as it comes out of the sandbox."""
+    notebook = copy.deepcopy(graded_edition(source))
+    for cell in notebook.cells:
+        if is_test(cell) and cell.id in wrong:
+            cell.outputs = [nbformat.v4.new_output("error", ename="Wrong", evalue="no", traceback=["no"])]
+        elif cell.id == "experiment-answer" and answer:
+            cell.source = answer
+    notebook.metadata[MARK] = {"notes": list(notes)}
+    return notebook
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, course):
+    """Return a class in which two of four students have handed in the first of two assignments."""
+    root = write_class(tmp_path_factory.mktemp("gradebook") / "class", course)
+    roster = "id,first_name,last_name,email\nada,Ada,Lovelace,ada@x.org\nal,=1+1,Turing,\nbo,Bo,Absent,\n"
+    (root / "students.csv").write_text(roster, encoding="utf-8")
+    folder, sources = ClassFolder(root), load_all(course / "source")
+    assert command("release", "--class", root).returncode == 0
+    put(root, "ada", "late", name=LATE)
+    for student, notebook in {
+        "ada": graded(sources["assignment_01"]),
+        "al": graded(sources["assignment_01"], wrong=["square-test"], answer="", notes=["-x", "y\nz"]),
+        "eve": graded(sources["assignment_01"], wrong=["double-test", "square-test"]),
+    }.items():
+        folder.enrol()
+        place = put(root, student, handed_in(sources["assignment_01"])).parent
+        folder.record(student, "assignment_01", notebook, place)
+    put(root, "no+id", "")
+    return folder
+
+
+def exported(folder, name="grades.csv"):
+    with (folder.root / name).open(encoding="utf-8", newline="") as file:
+        return list(csv.reader(file))
+
+
+WAITING = "assignment_01: not final, waits for marks by hand"
+GRADES = [
+    ["student_id", "first_name", "last_name", "email", "assignment_01 (max 10)", "total (max 10)", "notes"],
+    ["ada", "Ada", "Lovelace", "ada@x.org", "8", "8", f"assignment_01: Canvas marked it as late; {WAITING}"],
+    ["al", "'=1+1", "Turing", "", "3", "3", "assignment_01: -x; assignment_01: y z"],
+    ["bo", "Bo", "Absent", "", "0", "0", "assignment_01: not handed in"],
+    ["eve", "", "", "", "0", "0", f"not in students.csv; {WAITING}"],
+]  # fmt: skip
+
+
+def test_marks_as_csv(folder):
+    """There is no column for the assignment that nobody has handed in."""
+    done = command("grades", "--class", folder.root)
+    assert (done.returncode, done.stdout.splitlines()[1]) == (0, "2 marks are not final")
+    lines = exported(folder)
+    assert lines[:-1] == GRADES
+    assert lines[-1][0] == "no+id"
+    assert "is no student id" in lines[-1][-1]
+
+
+def test_nbgraders_own_command_in_the_folder_of_the_class(folder):
+    """The settings find the grader, wherever nbgrader was started and whatever is on the path."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    words = [Path(sys.executable).with_name("nbgrader"), "export", "--to", "own.csv", "--student", "['ada']"]
+    done = subprocess.run(words, cwd=folder.root, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert exported(folder, "own.csv") == GRADES[:2]
+
+
+def test_a_file_that_canvas_has_exported_is_filled(folder):
+    """Only final marks, and only in columns of assignments that were handed in."""
+    head = ["Student", "ID", "SIS Login ID", "Section", "Assignment 1 (77)", "assignment_02 (78)", "Essay (79)"]
+    lines = [
+        head,
+        ["    Points Possible", "", "", "", "10", "10", "5"],
+        ["Lovelace, Ada", "501", "ada", "A", "", "", "1"],
+        ["Turing, =1+1", "502", "", "A", "", "7", "2"],
+        ["Student, Test", "503", "x9", "A", "", "", ""],
+    ]
+    path = folder.root / "canvas.csv"
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        csv.writer(file).writerows(lines)
+    assert command("grades", "--class", folder.root, "--canvas", path).returncode == 0
+    expected = copy.deepcopy(lines)
+    expected[3][4] = "3"
+    assert exported(folder, "grades-canvas.csv") == expected
+    path.write_text("id,mark\n", encoding="utf-8")
+    assert "no column Student" in command("grades", "--class", folder.root, "--canvas", path).stderr
+
+
+def test_marks_by_hand_stay(folder, source):
+    where = "assignment_01", "assignment_01", "eve"
+    with folder.gradebook() as gradebook:
+        grade = gradebook.find_grade("experiment-answer", *where)
+        grade.manual_score, grade.needs_manual_grade = 1.5, False
+        gradebook.find_comment("experiment-answer", *where).manual_comment = "Nearly."
+        gradebook.db.commit()
+    assert folder.recorded()["eve", "assignment_01"] == Mark(1.5, True)
+    handed = folder.root / "submitted" / "eve" / "assignment_01"
+    (handed / "timestamp.txt").write_text("2030-02-03 11:30:00 UTC", encoding="utf-8")
+    folder.record("eve", "assignment_01", graded(source, wrong=["square-test"]), handed)
+    assert folder.recorded()["eve", "assignment_01"] == Mark(4.5, False)  # the answer may be another one now
+    with folder.gradebook() as gradebook:
+        assert gradebook.find_comment("experiment-answer", *where).comment == "Nearly."
+        assert str(gradebook.find_submission("assignment_01", "eve").timestamp) == "2030-02-03 11:30:00"
+    (handed / "timestamp.txt").write_text("yesterday, honestly", encoding="utf-8")
+    folder.record("eve", "assignment_01", graded(source, wrong=["double-test", "square-test"]), handed)
+
+
+def test_the_table_after_grading():
+    rows = [
+        Row(Student("ada"), {"assignment_01": Mark(7.5, True), "assignment_02": None}, []),
+        Row(Student("al"), {"assignment_01": Mark(3.0, False), "assignment_02": Mark(0.0, True)}, ["-x"]),
+    ]
+    assert table({"assignment_01": 10.0, "assignment_02": 20.0}, rows).splitlines() == [
+        "student  assignment_01 / 10  assignment_02 / 20  total",
+        "ada      7.5                 -                   7.5",
+        "al       3*                  0                   3",
+        "* waits for marks by hand: make formgrader",
+        "al: -x",
+    ]
+
+
+@pytest.mark.parametrize("formula", ["=1", "+1", "-1", "@a", "\t=1", "\r=1", " =1", "\n=1"])
+def test_no_formula_reaches_a_spreadsheet(formula):
+    assert as_text(formula).startswith("'")
+
+
+# The pages
+
+
+class Elements(HTMLParser):
+    """Collect what a browser would make of a page: elements with their attributes."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.found = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, dict(attributes)))
+
+
+def test_feedback_and_formgrader_show_formulas_and_load_nothing_from_elsewhere(folder):
+    assert command("feedback", "--class", folder.root).returncode == 0
+    pages = {path.parts[-3]: path.read_text(encoding="utf-8") for path in folder.root.glob("feedback/*/*/*.html")}
+    assert pages.keys() == {"ada", "al", "eve"}
+    assert "(Score: 8.0 / 10.0)" in pages["ada"]
+    formgrader = Config(HTMLExporter=dict(template_name="formgrade"))
+    formgrader.merge(folder.config)
+    resources = dict.fromkeys(("base_url", "notebook_id", "submission_id", "student", "notebook_path"), "x")
+    notebook = folder.root / "autograded" / "ada" / "assignment_01" / "assignment_01.ipynb"
+    marked, _ = HTMLExporter(config=formgrader).from_filename(
+        notebook, resources=resources | {"index": 0, "total": 1, "first_name": "", "last_name": ""}
+    )
+    for page in (pages["ada"], marked):
+        assert "<mfrac>" in page
+        assert "<script>alert(1)" not in page
+        for _, attributes in Elements(page).found:
+            assert not re.match(r"https?:|//", attributes.get("src", ""))
+        assert not re.search(r"@import|<link[^>]+https?:", page)
+        assert "window.MathJax = " in page  # formgrader's script stops without it
+
+
+def test_the_formulas_of_the_course_become_mathml():
+    for source in load_all(ASSIGNMENTS / "source").values():
+        for cell in source.notebook.cells:
+            if cell.cell_type == "markdown" and "`" not in cell.source:
+                assert "$" not in markdown2html({}, cell.source)
+
+
+ATTACKS = [
+    "<script>alert(1)</script>",
+    "<<script>script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "<svg/onload=alert(1)>",
+    '<iframe src="javascript:alert(1)"></iframe>',
+    '<form action="/api"><input name="score"></form>',
+    "<style>*{display:none}</style>",
+    "[a](javascript:alert(1))",
+    "[a](JaVa&#115;cript:alert(1))",
+    "[a][b]\n\n[b]: javascript:alert(1)",
+    "[a](data:text/html;base64,PHNjcmlwdD4=)",
+    '[a](https://x "y\\" onclick=\\"alert(1)")',
+    "![a](https://example.org/who-marks-me.png)",
+    "![a](data:image/svg+xml;base64,PHN2Zz4=)",
+    '<div id="double-test" class="score">x</div>',
+    "## double-test",
+    "$<img src=x onerror=alert(1)>$",
+    "$\\text{<img src=x onerror=alert(1)>}$",
+    '![$\\text{" onerror=alert(1) x="}$](a.png)',
+    '<math href="javascript:alert(1)"><mtext><table><mglyph><style><img src=x onerror=alert(1)></style></math>',
+    "$" + "{" * 50_000 + "$",
+    "```html\n<script>alert(1)</script>\n```",
+    "| a |\n| - |\n| <img src=x onerror=alert(1)> |",
+    "![a](attachment:missing)",
+    "[" * 2000 + "](" * 2000,
+    "> " * 200_000,
+]
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda text: text[:30])
+def test_what_a_student_writes_does_nothing_in_a_page(attack):
+    for tag, attributes in Elements(markdown2html({}, attack)).found:
+        assert tag in TAGS
+        assert attributes.keys() <= {"href", "src", "alt", "title"} or tag in MATH
+        assert not any(name.startswith("on") or name in ("id", "class", "style") for name in attributes)
+        for address in (attributes.get("href", ""), attributes.get("src", "")):
+            assert ":" not in address or address.startswith("https://x")
+
+
+def test_what_a_page_still_shows():
+    text = (
+        "**so** [here](../lesson.ipynb#x) $a<b$ `x<y` $\\foo$\n\n<details><summary>Hint</summary>\n\nAdd.\n\n</details>"
+    )
+    page = markdown2html({}, text)
+    for part in (
+        "<strong>so</strong>",
+        'href="../lesson.ipynb#x"',
+        "<mo>&lt;</mo>",
+        "<code>x&lt;y</code>",
+        "<summary>Hint",
+    ):
+        assert part in page
+    assert "$\\foo$" in page
+    pasted = {"cell": {"attachments": {"a.png": {"image/png": "aGk="}}}}
+    assert 'src="data:image/png;base64,aGk="' in markdown2html(pasted, "![a](attachment:a.png)")
+
+
+# The settings, and whose files they are
+
+EARLIER = '''\
+"""nbgrader's settings for this class; add your own at the end."""
+
+from pathlib import Path
+
+from vit_course.grading.gradebook import SETTINGS
+
+c = get_config()
+load_subconfig(str(SETTINGS))
+c.CourseDirectory.root = str(Path(__file__).resolve().parent)
+'''
+
+
+def test_the_settings_of_a_class(tmp_path):
+    path = tmp_path / "nbgrader_config.py"
+    assert ClassFolder(tmp_path).sources == ASSIGNMENTS / "source"
+    written = path.read_text(encoding="utf-8")
+    path.write_text(EARLIER, encoding="utf-8")
+    assert ClassFolder(tmp_path).sources == ASSIGNMENTS / "source"  # this text and no other is renewed
+    assert path.read_text(encoding="utf-8") == written
+    for own in (EARLIER + "c.Exchange.root = '/srv'\n", written.replace(str(ASSIGNMENTS), "/moved")):
+        path.write_text(own, encoding="utf-8")
+        done = command("grades", "--class", tmp_path)
+        assert done.returncode == 1
+        assert f"{path} cannot be used: " in done.stderr
+        assert module.CLASS_SETTINGS in done.stderr
+        assert path.read_text(encoding="utf-8") == own
+
+
+def test_a_class_that_belongs_to_somebody_else(folder, monkeypatch):
+    here = folder.root.stat().st_uid
+    monkeypatch.setattr(commands.os, "geteuid", lambda: here + 1)
+    monkeypatch.setattr(commands.os, "access", lambda path, mode: path != folder.root / "gradebook.db")
+    done = command("feedback", "--class", folder.root)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"gradebook.db belongs to the user {here}, and you are {here + 1}." in done.stderr
+    monkeypatch.setattr(commands.os, "access", lambda path, mode: True)  # a folder that teachers share
+    assert command("feedback", "--class", folder.root).returncode == 0
+
+
+def test_formgrader_starts_as_root_too(folder, monkeypatch):
+    started = []
+    monkeypatch.setattr(commands.os, "execv", lambda program, words: started.append(words))
+    monkeypatch.chdir(folder.root)
+    assert command("formgrader", "--class", folder.root).returncode == 0
+    assert ("--allow-root" in started[0]) == (os.geteuid() == 0)
+
+
+def test_only_one_student_is_graded(folder, monkeypatch):
+    graded = []
+
+    class Run:
+        def __init__(self, *options):
+            pass
+
+        def grade(self, submissions):
+            graded.extend(each.name for each in submissions)
+            return [(each, "") for each in submissions]
+
+    monkeypatch.setattr("grader.classroom.Run", Run)
+    done = command("grade", "--class", folder.root, "--student", "al", "--unconfined")
+    assert (done.returncode, graded) == (0, [("al", "assignment_01")])
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:3]] == ["student", "al"]
+    assert "eve" not in done.stdout
+    done = command("grade", "--class", folder.root, "--student", "zoe")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "nothing was handed in by zoe\n")
+
+
+def test_a_source_whose_own_solution_fails_is_not_released(folder, monkeypatch):
+    monkeypatch.setattr(
+        "grader.classroom.check_source",
+        lambda source, unconfined: ["square-test: wrong"] if source.name == "assignment_02" else [],
+    )
+    release = folder.sources.parent / "release" / "assignment_02" / "assignment_02.ipynb"
+    before = release.stat().st_mtime_ns
+    done = command("release", "--class", folder.root)
+    assert (done.returncode, len(done.stdout.splitlines())) == (1, 1)
+    assert done.stderr.strip() == "assignment_02 was not released: square-test: wrong"
+    assert release.stat().st_mtime_ns == before
