@@ -83,8 +83,8 @@ def module(
     parameters = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     if parameters != {name: tuple(tensor.shape) for name, tensor in state.items()}:
         return {"parameters": parameters}
-    for tensor in state.values():
-        model.to(tensor.dtype)
+    if state:
+        model.to(next(iter(state.values())).dtype)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(state[name])
