@@ -348,6 +348,7 @@ class Process:
         """Send a message and return the reply; ``Stopped``, with the cause, if none comes or none that can be read."""
         self.count += 1
         self.until, self.allowed = None, seconds
+        self.usage.resume()
         try:
             self.connection.send({"id": self.count, **message})
             reply = self.connection.receive()
@@ -377,6 +378,7 @@ class Process:
 
     def end(self) -> str:
         """End the process and all that came from it; return how it had ended by itself, if it had."""
+        self.usage.resume()
         self.usage.measure()
         if not self.cause:
             time.sleep(LOOK_EVERY / 10)  # it may be about to end by itself

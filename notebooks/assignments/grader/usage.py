@@ -29,6 +29,10 @@ class Usage:
         """Processor time and waiting, as of the last :meth:`measure`."""
         return self.used + self.waited
 
+    def resume(self) -> None:
+        """Begin to watch again: while the grader itself was at work, the submission could only wait."""
+        self.looked = time.monotonic()
+
     def measure(self) -> float:
         """Look at all processes; return the seconds that they have computed, or only waited, so far."""
         now, tree = time.monotonic(), self._tree()
