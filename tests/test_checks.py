@@ -142,7 +142,7 @@ def test_the_right_stages_are_told_and_the_first_that_is_missing():
 
 def test_no_stage_is_called_right_that_is_wrong_in_one_case():
     def attention(query, key, value):
-        scores = query @ key.mT * (1.0 if query.shape[1] == 3 else 2.0)
+        scores = (query if query.shape[1] == 3 else 2 * query) @ key.mT
         return (scores * query.shape[-1] ** -0.5).cos().softmax(dim=-1) @ value
 
     assert "Right in your code" not in str(refused(CHECKS["scaled_dot_product_attention"], attention))

@@ -1,6 +1,13 @@
 """Checks of a learner's own code: each says what it verified, or names the mistake."""
 
-from vit_course.checks.attention import attention_weights, multi_head_attention, scaled_dot_product_attention
+from vit_course.checks.attention import (
+    attention_weights,
+    head_weights,
+    merge_heads,
+    multi_head_attention,
+    scaled_dot_product_attention,
+    split_heads,
+)
 from vit_course.checks.clinic import clinic
 from vit_course.checks.embedding import image_embedding, patch_embedding, patchify, unpatchify
 from vit_course.checks.encoder import encoder, encoder_block, layer_norm, mlp_block
@@ -20,9 +27,11 @@ __all__ = [
     "encoder",
     "encoder_block",
     "evaluate",
+    "head_weights",
     "image_embedding",
     "layer_norm",
     "learning_rate_schedule",
+    "merge_heads",
     "mlp_block",
     "multi_head_attention",
     "nearest",
@@ -33,6 +42,7 @@ __all__ = [
     "same_values",
     "scaled_dot_product_attention",
     "silence_heads",
+    "split_heads",
     "train_step",
     "unpatchify",
     "vision_transformer",

@@ -1,7 +1,7 @@
 """Checks of lesson 03's parts: attention as a function, its weights, splitting and merging heads, and the class."""
 
 import torch
-from einops import repeat
+from einops import rearrange, repeat
 from torch import Tensor, nn
 
 import vit_course
@@ -55,6 +55,38 @@ scaled_dot_product_attention = declare(
     "attention_weights scaled_dot_product_attention",
     stages=[*STAGES, OUT],
 )
+
+HEAD_WEIGHTS = [
+    Case(label, (2 * formula(i, e), 2 * formula(j, e, start=307)))
+    for label, i, j, e in [("as many keys as queries", 6, 6, 9), ("more keys than queries", 5, 8, 4), ("one query", 1, 7, 64)]
+]
+
+
+def one_head(query: Tensor, key: Tensor) -> Tensor:
+    """Return the attention weights of one head: ``(i, e), (j, e) -> (i, j)``."""
+    return attention.attention_weights(query[None, None], key[None, None])[0, 0]
+
+
+head_weights = declare("head_weights", "attention_weights", one_head, [HEAD_WEIGHTS], "attention_weights", stages=STAGES)
+
+# --- splitting and merging -------------------------------------------------------------------------------------------
+
+
+def split(projected: Tensor, num_heads: int) -> Tensor:
+    """Return queries, keys and values of every head: ``(b, s, 3·d) -> (3, b, heads, s, e)``."""
+    return rearrange(projected, "b s (three heads e) -> three b heads s e", three=3, heads=num_heads)
+
+
+def merge(out: Tensor) -> Tensor:
+    """Return the heads of every token side by side: ``(b, heads, s, e) -> (b, s, d)``."""
+    return rearrange(out, "b heads s e -> b s (heads e)")
+
+
+SIZES = [("four heads", 2, 7, 4, 5), ("two heads and a batch of one", 1, 4, 2, 5), ("three heads", 2, 3, 3, 4)]
+TO_SPLIT = [Case(label, (formula(b, s, 3 * heads * e), heads)) for label, b, s, heads, e in SIZES]
+TO_MERGE = [Case(label, (formula(b, heads, s, e),)) for label, b, s, heads, e in SIZES]
+split_heads = declare("split_heads", "split_heads", split, [TO_SPLIT], "split_heads")
+merge_heads = declare("merge_heads", "merge_heads", merge, [TO_MERGE], "merge_heads")
 
 # --- the class -------------------------------------------------------------------------------------------------------
 
