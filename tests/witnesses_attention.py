@@ -189,7 +189,7 @@ class HeadsNewOutputAtEveryCall(LearnersAttention):
 @mutant(
     "multi_head_attention",
     source="sibling notebooks of source 000",
-    names="scaled_dot_product_attention.weights_not_dropped",
+    names="attention_dropout.weights_not_dropped",
 )
 class HeadsDropoutNeverUsed(LearnersAttention):
     def attend(self, query, key, value):

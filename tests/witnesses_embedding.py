@@ -154,7 +154,7 @@ class ThreeChannelsAlways(EmbeddingTrunk):
         return self.projection(self.squares(images).permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2))
 
 
-@mutant("patch_embedding", source="ERRATA, source 001: D = c·p·p", names="width is hidden_dim, and free")
+@mutant("patch_embedding", source="ERRATA, source 001: D = c·p·p", names="width of a token is hidden_dim")
 class WidthOfPatch(EmbeddingTrunk):
     def __init__(self, *, image_size, patch_size, hidden_dim, in_channels=3):
         values = in_channels * patch_size**2
@@ -333,7 +333,7 @@ class NoDropout(TokenTrunk):
 @mutant(
     "image_embedding",
     source="ERRATA, source 001: img_size * img_size // patch_size**2",
-    names="right for square images; wrong for rectangular images",
+    names="right for square images; your code stopped",
 )
 class SquareFormula(TokenTrunk):
     def __init__(self, *, image_size, patch_size, hidden_dim, in_channels=3, dropout=0.0):

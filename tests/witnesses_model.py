@@ -188,7 +188,7 @@ class VitCountsSquaresOnly(AsInTheLesson):
         self.embedding.pos_embedding = nn.Parameter(positions)
 
 
-@mutant("vision_transformer", source="ERRATA, source 002: dropout goes nowhere", names="drop.lost")
+@mutant("vision_transformer", source="ERRATA, source 002: dropout goes nowhere", names="drop_lost.lost")
 class VitNoDropout(AsInTheLesson):
     def __init__(self, *, dropout=0.0, **options):
         super().__init__(**options)
@@ -197,7 +197,7 @@ class VitNoDropout(AsInTheLesson):
 @mutant(
     "vision_transformer",
     source="ERRATA, siblings of source 000",
-    names="scaled_dot_product_attention.weights_not_dropped",
+    names="attention_dropout.weights_not_dropped",
 )
 class VitNoAttentionDropout(AsInTheLesson):
     def __init__(self, *, attention_dropout=0.0, **options):
@@ -219,7 +219,7 @@ class VitNoSecondMlpDropout(AsInTheLesson):
             layer.mlp.forward = lambda x, mlp=layer.mlp: mlp.linear_2(mlp.dropout(F.gelu(mlp.linear_1(x))))
 
 
-@mutant("vision_transformer", source="ERRATA, source 002: mha_x + dropout(x)", names="on the skip path")
+@mutant("vision_transformer", source="ERRATA, source 002: mha_x + dropout(x)", names="acts elsewhere too")
 class VitDropsSkipPath(OwnEncoder):
     def encode(self, x):
         for layer in self.encoder.layers:

@@ -58,7 +58,11 @@ scaled_dot_product_attention = declare(
 
 HEAD_WEIGHTS = [
     Case(label, (2 * formula(i, e), 2 * formula(j, e, start=307)))
-    for label, i, j, e in [("as many keys as queries", 6, 6, 9), ("more keys than queries", 5, 8, 4), ("one query", 1, 7, 64)]
+    for label, i, j, e in [
+        ("as many keys as queries", 6, 6, 9),
+        ("more keys than queries", 5, 8, 4),
+        ("one query", 1, 7, 64),
+    ]
 ]
 
 
@@ -67,7 +71,9 @@ def one_head(query: Tensor, key: Tensor) -> Tensor:
     return attention.attention_weights(query[None, None], key[None, None])[0, 0]
 
 
-head_weights = declare("head_weights", "attention_weights", one_head, [HEAD_WEIGHTS], "attention_weights", stages=STAGES)
+head_weights = declare(
+    "head_weights", "attention_weights", one_head, [HEAD_WEIGHTS], "attention_weights", stages=STAGES
+)
 
 # --- splitting and merging -------------------------------------------------------------------------------------------
 
@@ -120,7 +126,7 @@ def reveal_weights(layer: nn.Module) -> None:
     layer.out_proj.bias.fill_(BIAS)
 
 
-HEADS = "split_heads merge_heads attention_weights scaled_dot_product_attention"
+HEADS = "split_heads merge_heads attention_weights scaled_dot_product_attention attention_dropout"
 LAYER = [
     "split_heads.parts", *STAGES, OUT, "merge_heads.merged",
 ]  # fmt: skip

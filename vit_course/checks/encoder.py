@@ -236,7 +236,7 @@ encoder = declare(
         reaches_blocks("dropout", ENCODERS[0]),
         reaches_blocks("attention_dropout", ENCODERS[0]),
     ],
-    f"encoder {PARTS}",
+    f"encoder drop_lost {PARTS}",
     stages=[
         "encoder_block.read",
         "encoder_block.attended",

@@ -35,6 +35,7 @@ attention_rollout = declare(
     inside.attention_rollout,
     [ROLLED],
     "attention_rollout",
+    stages=["attention_rollout.attention", "attention_rollout.rollout"],
     gradients=False,
     most=3,
 )
@@ -66,6 +67,7 @@ attention_distance = declare(
     distance_reference,
     [GRIDS],
     "attention_distance",
+    stages=["attention_distance.distance attention_distance.weights", "attention_distance.spread"],
     gradients=False,
     most=3,
 )
@@ -111,7 +113,17 @@ def neighbors(search: Callable, case: Case) -> object:
     return Neighbors(*result)
 
 
-nearest = declare("nearest", "nearest", inside.nearest, [SEARCHES], "nearest", run=neighbors, gradients=False)
+nearest = declare(
+    "nearest",
+    "nearest",
+    inside.nearest,
+    [SEARCHES],
+    "nearest",
+    stages=["nearest.features nearest.queries", "nearest.similarity", "nearest.values"],
+    run=neighbors,
+    gradients=False,
+    most=3,
+)
 
 # --- silenced heads --------------------------------------------------------------------------------------------------
 

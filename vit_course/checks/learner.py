@@ -100,10 +100,9 @@ def misplaced_forward(cls: type[nn.Module]) -> None:
         return
     if "__call__" in methods:
         raise fail("learner.call_for_forward")
-    tree = parsed(cls)
-    for method in tree.body[0].body if tree and isinstance(tree.body[0], ast.ClassDef) else ():
-        if isinstance(method, ast.FunctionDef) and defines_forward(method):
-            raise fail("learner.nested_forward", inside=method.name)
+    for name in methods:
+        if defines_forward(parsed(inspect.getattr_static(cls, name))):
+            raise fail("learner.nested_forward", inside=name)
     init = vars(cls).get("__init__")
     outside = getattr(init, "__globals__", {}).get("forward")
     if isinstance(outside, FunctionType) and next(iter(inspect.signature(outside).parameters), "") == "self":
@@ -112,9 +111,9 @@ def misplaced_forward(cls: type[nn.Module]) -> None:
         raise fail("learner.no_forward")
 
 
-def defines_forward(method: ast.FunctionDef) -> bool:
+def defines_forward(tree: ast.Module | None) -> bool:
     """Whether a method holds a function ``forward``."""
-    return any(isinstance(part, ast.FunctionDef) and part.name == "forward" for part in ast.walk(method))
+    return any(isinstance(part, ast.FunctionDef) and part.name == "forward" for part in ast.walk(tree or ast.Module()))
 
 
 def is_empty_init(cls: type) -> bool:

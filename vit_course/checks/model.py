@@ -121,7 +121,7 @@ vision_transformer = declare(
         modes(IMAGES[0].options, IMAGES[0].args[0], "dropout", "attention_dropout"),
         [alone("the positions", "positions", embedding_pos_embedding=1.0), *places(0), *places(1)],
     ],
-    f"vision_transformer image_embedding encoder {PARTS} patch_embedding patchify",
+    f"vision_transformer image_embedding encoder drop_lost {PARTS} patch_embedding patchify",
     stages=["image_embedding.result", "encoder_block.read", *LAYER, "encoder_block.attended", "encoder_block.middle",
             "encoder_block.result", "encoder.stream", "encoder.result", "vision_transformer.pooled"],
     before=[head_on_all_tokens],

@@ -12,7 +12,7 @@ from vit_course.checks.compare import TOLERANCE, same
 from vit_course.checks.variants import Mistake, noted
 from vit_course.checks.verdict import CATALOGUE, sentence
 
-MOST_TENSORS = 3000
+MOST_TENSORS, MOST_TITLES = 3000, 5
 
 
 def tensors_in(value: object) -> Iterator[Tensor]:
@@ -29,24 +29,30 @@ class Recorder(TorchFunctionMode):
 
     def __init__(self, sizes: set[int]) -> None:
         super().__init__()
-        self.sizes, self.seen = sizes, []
+        self.sizes, self.seen, self.calls = sizes, [], 0
 
     def __torch_function__(self, func: Callable, types: tuple, args: tuple = (), kwargs: dict | None = None) -> object:
         """Run the function, and keep what it takes and gives."""
         out = func(*args, **(kwargs or {}))
+        self.calls += 1
         for tensor in tensors_in((args, out)):
             if tensor.numel() in self.sizes and len(self.seen) < MOST_TENSORS:
-                self.seen.append((tensor.detach().clone(), tensor.detach().double().square().sum().item()))
+                self.seen.append((tensor.detach().clone(), size(tensor)))
         return out
+
+
+def size(tensor: Tensor) -> float:
+    """Return the sum of squares, which is the same for any order of axes."""
+    return tensor.detach().double().square().sum().item()
 
 
 def is_among(stage: Tensor, seen: Sequence[tuple[Tensor, float]]) -> bool:
     """Whether one of the tensors holds a stage, its axes in any order, the first two perhaps in one."""
-    wanted, size = stage.squeeze(), stage.double().square().sum().item()
+    wanted, own = stage.squeeze(), size(stage)
     orders = [wanted.permute(order) for order in permutations(range(wanted.ndim))]
     orders += [order.flatten(0, 1) for order in orders if order.ndim > 2]
-    for tensor, own_size in seen:
-        if abs(own_size - size) <= 10 * TOLERANCE * max(size, 1e-6):
+    for tensor, its in seen:
+        if abs(its - own) <= 10 * TOLERANCE * max(own, 1e-6):
             tensor = tensor.squeeze()
             if any(tensor.shape == order.shape and same(tensor, order) for order in orders):
                 return True
@@ -75,7 +81,7 @@ class Progress:
                     run()
             except Exception:
                 self.right = set()
-            self.seen = self.seen and bool(recorder.seen)
+            self.seen = self.seen and recorder.calls > 0
             self.right = {stage for stage in self.right if is_among(values[stage], recorder.seen)}
 
     @cached_property
@@ -101,7 +107,9 @@ class Progress:
             came = stage_values(self.values, noted((mistake,), self.twin))
         except Exception:
             return 1
-        changed = {stage for stage, value in self.values.items() if not same(came[stage], value)}
+        changed = {
+            stage for stage, value in self.values.items() if not is_among(value, [(came[stage], size(came[stage]))])
+        }
         return None if changed & self.right else int(not changed)
 
     def says(self) -> str:
@@ -110,7 +118,9 @@ class Progress:
             return ""
         if not self.right:
             return sentence("far.nothing", missing=title(self.missing[0]), look=look(self.missing[0]))
-        names = ", ".join(title(stage) for group in self.groups for stage in group if stage in self.right)
+        titles = [title(stage) for group in self.groups for stage in group if stage in self.right]
+        names = ", ".join(titles[-MOST_TITLES:])
+        names = sentence("far.earlier", right=names) if len(titles) > MOST_TITLES else names
         if not self.missing:
             return sentence("far.all", right=names)
         return sentence("far.up_to", right=names, missing=title(self.missing[0]), look=look(self.missing[0]))

@@ -68,6 +68,20 @@ def rates_of(schedule: Callable, case: Case) -> Numbers:
     return Numbers(torch.tensor(rates, dtype=torch.float64), plain)
 
 
+class Phases(NamedTuple):
+    """The rates of a plan."""
+
+    the_warm_up: Tensor
+    the_cosine: Tensor
+    what_comes_after: Tensor
+
+
+def phases(schedule: Callable, case: Case) -> Phases:
+    """Return the rates of a plan, phase by phase."""
+    rates, (total, warmup) = rates_of(schedule, case).values, list(case.kwargs.values())[:2]
+    return Phases(rates[:warmup], rates[warmup:total], rates[total:])
+
+
 def values_then_plain(key: str, run: Callable[[Callable, Case], Numbers], cases: Sequence[Case]) -> Callable:
     """Return a behavior that refuses right values which come as tensors."""
 
@@ -89,7 +103,7 @@ learning_rate_schedule = declare(
     training.learning_rate_schedule,
     [PLANS],
     "learning_rate_schedule",
-    run=lambda schedule, case: rates_of(schedule, case).values,
+    run=phases,
     gradients=False,
     before=[arguments(training.learning_rate_schedule, 0, **PLANS[2].kwargs)],
     behaviors=[values_then_plain("training.rates_are_tensors", rates_of, PLANS[:1])],
