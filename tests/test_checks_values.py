@@ -72,7 +72,7 @@ WRONG = {
     "sign": ("times -1.", lambda x: -x, lambda x: x.clone(), [TENSOR]),
     "softmax axis": ("each row must sum to 1; one of yours sums to 2.", lambda x: torch.softmax(x, 1),
                      lambda x: torch.softmax(x, -1), [TENSOR, TENSOR**2]),
-    "softmax of other values": ("the values are wrong.", lambda x: torch.softmax(2 * x, -1), lambda x: torch.softmax(x, -1),
+    "softmax of other values": ("values are wrong.", lambda x: torch.softmax(2 * x, -1), lambda x: torch.softmax(x, -1),
                                 [TENSOR]),
     "not every input": ("right for input 1; wrong for input 2.", lambda n: n + n, lambda n: n * n, [2, 3]),
     "no stability": ("right for input 1; wrong for input 2", lambda x: x.exp() / x.exp().sum(-1, True),

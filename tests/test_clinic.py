@@ -194,7 +194,7 @@ POOLS = 'reduce(tokens[:, 1:], "b n d -> b d", "mean")'
 WRONG = [
     (1, {SOFTMAX: "F.normalize(scores.softmax(dim=-1), p=1, dim=-1)"}, "not divided by the root"),
     (1, {"query.shape[-1] **": "(query.shape[1] * query.shape[-1]) **"}, "root of the whole token's width"),
-    (1, {"** -0.5": "** -1"}, "divided by e = 96 instead of its root"),
+    (1, {"** -0.5": "** -1"}, "divided by e = 96 in all instead of by its root"),
     (1, {"** -0.5": "** 0.5"}, "multiplied by √e"),
     (1, {"query.shape[-1] **": "96 **"}, "√96, a fixed number"),
     (1, {SOFTMAX: f"{SOFTMAX} * scale"}, "once more after it, so rows sum to 0.102"),
@@ -271,7 +271,7 @@ WRONG = [
     (9, {DIVIDES: f"100 * {DIVIDES}"}, "in percent"),
     (9, {"split(batch_size)": "split(len(dataset))"}, "images at once where batch_size=4"),
     (10, {SCALE: "num_heads**-0.5"}, "the root of the number of heads"),
-    (10, {SCALE: "1 / (hidden_dim // num_heads)"}, "instead of its root"),
+    (10, {SCALE: "1 / (hidden_dim // num_heads)"}, "in all instead of by its root"),
     (10, {SCALE: "(hidden_dim // num_heads) ** 0.5"}, "multiplied by √e"),
     (10, {SCALE: "1.0"}, "are not divided by the root of the head width"),
     (10, {"self.scale).softmax(dim=-1)": "1.0).softmax(dim=-1) * self.scale"}, "divided after the softmax"),

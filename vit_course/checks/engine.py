@@ -382,23 +382,3 @@ def declare(*args: object, **kwargs: object) -> Callable[..., Verdict]:
     declared = Check(*args, **kwargs)
     CHECKS[declared.name] = declared
     return declared.public()
-
-
-def verify_dropout(name: str, run: Callable[[dict, dict[str, Tensor], Tensor], Tensor]) -> None:
-    """Check the dropout of a class that runs elsewhere, as a grader's student does.
-
-    Args:
-        name: of the check, ``"mlp_block"``.
-        run: takes constructor options, a state dict with the course's names and an input, and returns the result in
-            train mode.
-
-    Raises:
-        CheckFailed: dropout acts in the wrong place, at the wrong rate, or not at all.
-    """
-    declared = CHECKS[name]
-    trial = Trial(declared, declared.reference, None)
-    for case in (case for group in declared.cases for case in group if case.training):
-        expected = trial.expected(trial.twin(case))
-        came = case.shows(run(case.options, trial.right(case).state_dict(), case.args[0].clone()))
-        if not same(came, expected):
-            raise fail(case.fault, f"{case.label}: {difference(came, expected, case)}")
