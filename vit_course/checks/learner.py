@@ -88,20 +88,20 @@ def is_constant(statement: ast.stmt) -> bool:
 
 def misplaced_forward(cls: type[nn.Module]) -> None:
     """Name a ``forward`` or ``__init__`` that is misspelled, indented too far, or outside the class."""
-    own = {name for part in cls.__mro__ if part.__module__ != nn.Module.__module__ for name in vars(part)}
-    methods = {name for name in own if isinstance(inspect.getattr_static(cls, name, None), FunctionType)}
+    own = [part for part in cls.__mro__ if not part.__module__.startswith(("torch.", "builtins"))]
+    methods = {name: value for part in own for name, value in vars(part).items() if isinstance(value, FunctionType)}
     for wanted in ("__init__", "forward"):
         if wanted in methods:
             continue
-        near = difflib.get_close_matches(wanted, methods - {"forward", "__init__"}, cutoff=0.7)
+        near = difflib.get_close_matches(wanted, methods.keys() - {"forward", "__init__"}, cutoff=0.7)
         if near and not hasattr(nn.Module, near[0]):
             raise fail("learner.misspelled", own=near[0], wanted=wanted)
     if "forward" in methods:
         return
     if "__call__" in methods:
         raise fail("learner.call_for_forward")
-    for name in methods:
-        if defines_forward(parsed(inspect.getattr_static(cls, name))):
+    for name, method in methods.items():
+        if defines_forward(parsed(method)):
             raise fail("learner.nested_forward", inside=name)
     init = vars(cls).get("__init__")
     outside = getattr(init, "__globals__", {}).get("forward")

@@ -211,7 +211,8 @@ def explanation(
                 if all((id(a), id(b)) in apart for a, b in combinations(chosen, 2)):
                     yield chosen
 
-    calls = len(noted((), runs[order[0]]))  # of twins in one run, a measure of its time
+    called = [name for name, _ in noted((), runs[order[0]])]
+    calls = len(called) // called.count(called[-1])  # of twins in one run, a measure of its time
     bound = len(mistakes) + min(most_tries, MOST_CALLS // calls) // (10 if drawn else 1)
     return next((chosen for chosen in islice(candidates(), bound) if explains(chosen)), ())
 
