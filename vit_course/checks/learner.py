@@ -88,7 +88,7 @@ def is_constant(statement: ast.stmt) -> bool:
 
 def misplaced_forward(cls: type[nn.Module]) -> None:
     """Name a ``forward`` or ``__init__`` that is misspelled, indented too far, or outside the class."""
-    own = [part for part in cls.__mro__ if not part.__module__.startswith(("torch.", "builtins"))]
+    own = [part for part in cls.__mro__ if part is not object and not part.__module__.startswith("torch.")]
     methods = {name: value for part in own for name, value in vars(part).items() if isinstance(value, FunctionType)}
     for wanted in ("__init__", "forward"):
         if wanted in methods:
