@@ -171,7 +171,7 @@ def limit(settings: dict) -> None:
     limits = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_FSIZE: settings["file_bytes"],
-        resource.RLIMIT_NOFILE: 256,
+        resource.RLIMIT_NOFILE: 128,
     }
     if sys.platform.startswith("linux"):
         pages = int(Path("/proc/self/statm").read_text().split()[0])
