@@ -79,14 +79,7 @@ def train_published(
     slice_seconds: float = SLICE,
     now: Now = time.perf_counter,
 ) -> dict:
-    """Train by a published recipe until the last mark.
-
-    Args:
-        recipe: what to train, and how.
-        train_set, test_set: images in [0, 1]; the recipe says whether they are normalised.
-        marks: seconds of training; the test set is looked at after the step that reaches one.
-        slice_seconds: length of a slice.
-        now: where the clock reads its seconds.
+    """Train by a published recipe and test after the step that reaches each of the ``marks``, in seconds of training.
 
     Returns:
         ``parameters``, ``slices`` and ``tests``, one for each mark.
@@ -127,7 +120,7 @@ class TimedTrainer(Trainer):
     pace: Pace
 
     def step(self, batch: Tensor) -> float:
-        """Train on one batch."""
+        """Train on one batch, by the clock."""
         loss = super().step(batch)
         self.pace.add(len(batch), loss)
         return loss
