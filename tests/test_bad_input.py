@@ -15,31 +15,17 @@ from support import SMALL, assert_equal, parameters_of, small_model
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from vit_course import (
-    Encoder,
-    EncoderBlock,
-    ImageEmbedding,
-    MLPBlock,
-    MultiHeadSelfAttention,
-    PatchEmbedding,
-    VisionTransformer,
-    arguments,
-    create_vit,
-    inside,
-    patchify,
-    scaled_dot_product_attention,
-    training,
-    unpatchify,
-)
-from vit_course.attention import attention_weights
+from vit_course import VisionTransformer, arguments, create_vit, inside, patchify, training, unpatchify
+from vit_course.attention import MultiHeadSelfAttention, attention_weights, scaled_dot_product_attention
 from vit_course.augmentation import random_shift
 from vit_course.data import LabelledImages, load_dataset, load_sample, load_test_images
+from vit_course.embedding import ImageEmbedding, PatchEmbedding
+from vit_course.encoder import Encoder, EncoderBlock, MLPBlock
 
 pytestmark = pytest.mark.usefixtures("as_readers_run_it")
 
 IMAGES, LABELS = torch.rand(4, 3, 8, 12), torch.tensor([0, 4, 2, 1])
-TOKENS = torch.rand(4, 7, 16)
-HEADS = torch.rand(2, 3, 5, 4)
+TOKENS, HEADS = torch.rand(4, 7, 16), torch.rand(2, 3, 5, 4)
 MAPS = [torch.rand(2, 3, 7, 7).softmax(dim=-1) for _ in range(2)]
 NUMBERS = (IMAGES * 255).to(torch.uint8)
 IMAGE_SET = TensorDataset(IMAGES, LABELS)
@@ -217,26 +203,24 @@ def sizes_and_probabilities():
 
 def images_and_tokens():
     """Yield the cases of everything that takes images of the small model's size, or tokens of its width."""
-    no_batch = "x must have 3 axes, (b, s, d); got 2: shape (7, 16)"
-    for name in ["PatchEmbedding", "ImageEmbedding", "VisionTransformer"]:
-        for method in ["forward", "forward_features", "attention_maps"]:
-            if call := getattr(BUILT[name], method, None):
-                for wrong, says in [
-                    (IMAGES[0], f"{AXES}; got 3: shape (3, 8, 12)"),
-                    (IMAGES.mT, f"{SHAPE}; got (4, 3, 12, 8)"),
-                    (IMAGES[:, :1], f"{SHAPE}; got (4, 1, 8, 12)"),
-                    (IMAGES.movedim(1, 3), f"{SHAPE}; got (4, 8, 12, 3)"),
-                    (NUMBERS, f"{FLOATS}; got torch.uint8: convert with .float(), scale with / 255"),
-                    (IMAGES.numpy(), "images must be a torch.Tensor (b, c, h, w); got ndarray"),
-                ]:
-                    yield f"{name}.{method}", partial(call, wrong), says
-    for name in ["MLPBlock", "MultiHeadSelfAttention", "EncoderBlock", "Encoder"]:
-        for method in ["forward", "attention_weights", "attention_maps"]:
-            if call := getattr(BUILT[name], method, None):
-                yield f"{name}.{method}", partial(call, TOKENS[0]), no_batch
-                if not name.startswith("Encoder"):  # a block reads like the figure: its LayerNorm comes first
-                    says = "x must have shape (b, s, d=16); got (4, 7, 8)"
-                    yield f"{name}.{method}", partial(call, TOKENS[..., :8]), says
+    images = [
+        (IMAGES[0], f"{AXES}; got 3: shape (3, 8, 12)"),
+        (IMAGES.mT, f"{SHAPE}; got (4, 3, 12, 8)"),
+        (IMAGES[:, :1], f"{SHAPE}; got (4, 1, 8, 12)"),
+        (NUMBERS, f"{FLOATS}; got torch.uint8: convert with .float(), scale with / 255"),
+        (IMAGES.numpy(), "images must be a torch.Tensor (b, c, h, w); got ndarray"),
+    ]
+    tokens = [
+        (TOKENS[0], "x must have 3 axes, (b, s, d); got 2: shape (7, 16)"),
+        (TOKENS[..., :8], "x must have shape (b, s, d=16); got (4, 7, 8)"),
+    ]
+    for name, module in BUILT.items():
+        takes_images = name in ("PatchEmbedding", "ImageEmbedding", "VisionTransformer")
+        # a block reads like the figure: its LayerNorm comes first, and complains of the width
+        wrong = images if takes_images else tokens[:1] if name.startswith("Encoder") else tokens
+        for method in ("forward", "forward_features", "attention_weights", "attention_maps"):
+            if call := getattr(module, method, None):
+                yield from ((f"{name}.{method}", partial(call, value), says) for value, says in wrong)
 
 
 HIGH, NEGATIVE = dict(labels=LABELS + 1), dict(labels=LABELS - 1)
@@ -281,13 +265,7 @@ NUMBERS_OF = {
     "parameter_groups": dict(weight_decay=(-0.1, FINITE)),
     "train_step": dict(max_grad_norm=(0, POSITIVE), label_smoothing=(1.0, CHANCE)),
     "evaluate": dict(batch_size=(0, WHOLE)),
-    "fit": dict(
-        epochs=(0, WHOLE),
-        batch_size=(0, WHOLE),
-        peak_lr=(-1.0, FINITE),
-        weight_decay=(-1.0, FINITE),
-        label_smoothing=(1.0, CHANCE),
-    ),
+    "fit": dict(epochs=(0, WHOLE), batch_size=(0, WHOLE), peak_lr=(-1.0, FINITE), weight_decay=(-1.0, FINITE)),
     "attention_distance": dict(patch_size=(0, WHOLE)),
     "projection_components": dict(count=(0, WHOLE)),
     "nearest": dict(count=(0, WHOLE)),
@@ -320,10 +298,8 @@ TABLE = {
         (dict(write=lambda path: None), FILE, "No such file", REDRAW),
         (dict(write=lambda path: path.mkdir()), FILE, REDRAW),
         (dict(change=lambda stored: stored[:-1]), FILE, REDRAW),
-        (dict(change=lambda stored: stored[:20] + 30 * b"\0(" + stored[80:]), FILE, REDRAW),
         (dict(content=np.array([FIXTURE, None], dtype=object)), FILE, "pickle", REDRAW),
         (dict(change=lambda stored: FIXTURE.dumps()), FILE, REDRAW),
-        (dict(write=zipped), "test_images.npy must ", REDRAW),
         (dict(content=np.moveaxis(FIXTURE, 3, 1)), HOLDS, "got float32 (6, 3, 96, 96)", REDRAW),
         (dict(content=(FIXTURE * 255).astype(np.uint8)), HOLDS, "got uint8 (6, 96, 96, 3)", REDRAW),
         (dict(content=FIXTURE * 255), SCALE, "to 255.0", REDRAW),
@@ -352,7 +328,6 @@ TABLE = {
     "fit": [
         (dict(train_set=EMPTY), f"train_set {SETS}", "got 0 images"),
         (dict(train_set=TensorDataset(IMAGES, LABELS + 1)), RANGE, "from 1 to 5"),
-        (dict(valid_set=TensorDataset(IMAGES, LABELS - 1)), RANGE, "from -1 to 3"),
         (dict(warmup_epochs=3), "warmup_epochs must be", "2", "got 3"),
     ],
     "load_sample": [
@@ -374,7 +349,6 @@ TABLE = {
         (dict(heads=[(0, 1), (0, 1, 1)]), PAIRS, "got (0, 1, 1)"),
         (dict(heads=[(2, 0)]), "layer must be at most num_layers - 1=1", "got 2"),
         (dict(heads=[(0, 1), (0, 2)]), "head must be at most num_heads - 1=1", "got 2"),
-        (dict(heads=[(-1, 0)]), f"layer {COUNT}", "got -1"),
         (dict(heads=[(0, 0.5)]), f"head {COUNT}", "got 0.5"),
     ],
     "head_ablation": [*OF_OUR_IMAGES, *OF_LABELS],

@@ -197,17 +197,9 @@ def test_a_pattern_gives_what_einops_gives():
     assert view.text == 'repeat(image, "c h w -> c h (n w)") has the shape (3, 96, 192), drawn as c h w.'
 
 
-def message_of_einops(pattern: str) -> str:
-    with pytest.raises(einops.EinopsError) as raised:
-        einops.rearrange(LETTERS[0], pattern)
-    return str(raised.value).strip()
-
-
 NO_ARROW = "A pattern has one arrow, ->: the axes as they are, the arrow, the axes as they shall be."
 WRONGLY_TYPED = [("pattern", written, NO_ARROW) for written in ["", "c h w - h w c", "c h w -> h -> w"]]
-WRONGLY_TYPED += [
-    ("pattern", written, message_of_einops(written)) for written in ["c h w -> h c", "c (h w -> c h w", "-> "]
-]
+WRONGLY_TYPED += [("pattern", written, None) for written in ["c h w -> h c", "c (h w -> c h w", "-> "]]  # einops' own
 WRONGLY_TYPED += [
     ("sizes", written, f"sizes must read like p1=16, p2=16; got {written!r}")
     for written in ["p1", "p1=x", "p1=-1", "p1=1.5", "p1=16 p2=16"]
@@ -219,6 +211,10 @@ def test_what_is_typed_wrongly_is_explained_until_it_is_right(control, written, 
     view = explore.einops(LETTERS[0], "c h w -> h w c")
     right = view.controls[control].value
     view.controls[control].value = written
+    if message is None:
+        with pytest.raises(einops.EinopsError) as raised:
+            einops.rearrange(LETTERS[0], written)
+        message = str(raised.value).strip()
     assert view.values is None
     assert view.message == message
     assert view.text.endswith(f"stops: {message.splitlines()[-1].strip()}")
@@ -327,15 +323,8 @@ def test_the_schedule_is_the_package_s():
     view.picture.selected = (0, 29)
     assert view.text.startswith("Step 29 of 0 to 29: a learning rate of 2.00e-03, 20\u00a0% of the peak.")
     assert f"{100 * view.values.mean() / 0.01:.0f}\u00a0% of the peak." in view.text
-
-
-def test_fewer_steps_take_warm_up_and_the_step_that_is_read_along():
-    view = explore.schedule(total_steps=200, warmup_steps=150)
-    view.picture.selected = (0, 180)
-    view.controls["total_steps"].value = 100
-    assert view.controls["warmup_steps"].value == 100
-    assert view.picture.shape == (1, 100)
-    assert view.picture.selected == (0, 99)
+    view.controls["total_steps"].value = 3  # takes warm-up and the step that is read along
+    assert (view.controls["warmup_steps"].value, view.picture.shape, view.picture.selected) == (3, (1, 3), (0, 2))
 
 
 # Head ablation
@@ -347,28 +336,25 @@ def test_heads_that_are_off_are_silenced(pool):
     before = parameters_of(model)
     view = explore.head_ablation(model, IMAGES, LABELS, about=ABOUT, count=7)
     with torch.no_grad():
-        for off in ([], [(0, 1)], [(1, 0)], [(1, 1), (0, 0)], [(0, 0), (0, 1), (1, 0), (1, 1)]):
+        for off in ([], [(0, 1)], [(1, 1), (0, 0)], [(0, 0), (0, 1), (1, 0), (1, 1)]):
             view.picture.pressed = off
             answers = inside.silence_heads(model, off)(NORMALISED[:7]).argmax(dim=-1)
             assert_equal(view.values, (answers == LABELS[:7]).float())
     assert_equal(view.alone, inside.head_ablation(model, NORMALISED[:7], LABELS[:7]))
     assert "4 of 4 heads are off" in view.text
     assert "of 7 images" in view.text
-    for name, value in parameters_of(model).items():
-        assert_equal(value, before[name], atol=0)
+    assert_equal(parameters_of(model), before, atol=0)
 
 
 def test_the_menu_of_heads_and_the_clicks_keep_in_step():
     view = explore.head_ablation(small_model(), IMAGES, LABELS)
     menu = view.controls["heads"]
-    menu.value = "layer 1 off"
-    assert view.picture.pressed == [(1, 0), (1, 1)]
-    view.picture.pressed = [(1, 0)]
-    assert menu.value == "as clicked"
-    menu.value = "all off"
-    assert len(view.picture.pressed) == 4
-    menu.value = "all on"
-    assert view.picture.pressed == []
+    every_head = [(0, 0), (0, 1), (1, 0), (1, 1)]
+    for choice, off in {"layer 1 off": every_head[2:], "all off": every_head, "all on": []}.items():
+        view.picture.pressed = [(1, 0)]
+        assert menu.value == "as clicked"
+        menu.value = choice
+        assert view.picture.pressed == off
     assert view.text.startswith("No head is off")
 
 
@@ -406,12 +392,13 @@ def test_every_control_and_cell_changes_the_picture(kind):
 @every_kind
 def test_the_stored_output_is_a_labelled_picture(kind):
     view = KINDS[kind]()
+    with matplotlib.rc_context({"text.color": "red", "axes.titlesize": 20, "font.size": 6}):  # plotted before it
+        assert KINDS[kind]().still() == view.still()
     bundle = view._repr_mimebundle_()
     assert set(bundle) == {"application/vnd.jupyter.widget-view+json", "image/png", "text/plain"}
     assert bundle["text/plain"].startswith(f"explore.{kind}: {view.text}\n")
     assert "JupyterLab" in bundle["text/plain"]
     assert all(control.description for control in view.controls.values())
-    assert bundle["text/plain"] == KINDS[kind]()._repr_mimebundle_()["text/plain"]
     still, live = decoded(view.still()), decoded(view.picture.png)
     assert still.shape == live.shape
     assert still.shape[1] <= 8.5 * 110
@@ -419,14 +406,6 @@ def test_the_stored_output_is_a_labelled_picture(kind):
     assert (still[:foot] == live[:foot]).all()  # the same but for the line below it
     assert (still[foot:] != live[foot:]).any()
     assert view.picture.label.startswith(f"{kind}. ")
-
-
-@every_kind
-def test_the_picture_does_not_depend_on_what_was_plotted_before(kind):
-    with matplotlib.rc_context({"text.color": "red", "axes.titlesize": 20, "font.size": 6}):
-        loud = KINDS[kind]().still()
-    with matplotlib.rc_context(matplotlib.rcParamsDefault):
-        assert KINDS[kind]().still() == loud
 
 
 @every_kind
@@ -448,21 +427,16 @@ WRONG = [
     (partial(explore.attention, "B/16", IMAGES[0]), "model must be a vit_course.VisionTransformer; got str"),
     (partial(attention, IMAGES[0, :, :, :8]), "image must have shape (c=3, h=8, w=12); got"),
     (partial(attention, IMAGES[0] * 3 - 1, about=ABOUT), "image must hold values in [0, 1], as"),
-    (partial(attention, IMAGES[0], about={"mean": [0]}), "about must hold mean and std"),
     (partial(attention, IMAGES[0], about=dict(mean=[0.5], std=[1])), "about must have one mean"),
     (partial(explore.patches, LETTERS[0].permute(1, 2, 0)), "image must have 1 or 3 channels in front"),
     (partial(explore.patches, LETTERS[0] * 255), "image must hold values in [0, 1]; got"),
     (partial(explore.patches, LETTERS[0] * torch.nan), "image must hold values in [0, 1]; got nan"),
     (partial(explore.patches, LETTERS[0], patch_size=17), "patch_size must be one of 3, 4, 6, 8, 12, 16, 24, 32,"),
     (partial(explore.patches, torch.zeros(3, 97, 101)), "image must have sides with a common patch size; got 97 x 101"),
-    (partial(explore.einops, LETTERS[0, 0]), "image must have 3 axes"),
-    (partial(explore.einops, LETTERS[0].permute(1, 2, 0)), "image must have 1 or 3 channels"),
     (partial(explore.einops, LETTERS[0], operation="pack"), "operation must be one of 'rearrange', 'reduce', 'repeat'"),
-    (partial(explore.einops, LETTERS[0], reduction="median"), "reduction must be one of"),
     (partial(explore.schedule, peak=1.0), "peak must lie in 1e-5 to 0.1; got 1.0"),
     (partial(explore.schedule, total_steps=10, warmup_steps=11), "warmup_steps must be at most total_steps=10; got 11"),
     (partial(explore.schedule, total_steps=10**6), "total_steps must be at most MOST_STEPS=2000"),
-    (partial(ablation, IMAGES, LABELS[:3]), "labels must be int64 of shape (9,)"),
     (partial(ablation, IMAGES, LABELS + 1), "labels must lie in 0 .. 4"),
     (partial(ablation, IMAGES, LABELS, count=0), "count must be a whole number of at least 1"),
     (partial(setattr, GridPicture(), "selected", (0, -1)), "selected must lie in the grid of 1 x 1 cells"),

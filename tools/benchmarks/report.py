@@ -5,19 +5,13 @@
 Each script of this folder writes the log of its own name with :func:`save`; ``machine`` is what
 ``machine.describe()`` returns. A log that is not there yet is named on the page.
 
-throughput.json        written by throughput.py
-    machine, rounds
-    versions           {library: version}, of those that ran
-    missing            {library: why it could not be imported}
+throughput.json
+    versions, missing  {library: version} of those that ran, {library: why it could not be imported}
     models             [{case, name, parameters, difference, memory: {mode: bytes}}]
     cases              [{case, mode, batch, flops, seconds: {name: [one a round]}, first_compiled_step, not_compiled}]
-
-profile_step.json      written by profile_step.py
-    machine
+profile_step.json
     rows               [{case, mode, name, groups: {group of operators: seconds a step}}]
-
-time_to_accuracy.json  written by time_to_accuracy.py
-    machine
+time_to_accuracy.json
     rows               [{recipe, source, parameters, seed, budget, accuracy}], one a recipe, seed and budget; ours first
     reached            [{budget, seed, recipe, accuracy, seconds}]: within ``budget`` the best of the published recipes
                        is ``recipe`` with ``accuracy``; ours, from ``seed``, gets there in ``seconds``, null if never
@@ -139,15 +133,14 @@ def _throughput_case(log: dict, entry: dict) -> list[str]:
 
 
 def _findings(entry: dict, reference: str | None) -> list[str]:
-    """Return what a case says about ours, plain and compiled."""
+    """Return what a case shows about ours, plain and compiled."""
     ours, *others = (name for name in entry["seconds"] if name.startswith("vit_course"))
     sentences = []
     if reference:
         speed = statistics.median(speeds(entry, ours, reference))
-        verdict = "reached" if speed >= WANTED_SPEED else "missed"
         sentences.append(
             f"{ours} is {speed:.2f} times as fast as the fastest published model here, {reference}: the course's aim, "
-            f"at least {WANTED_SPEED}, is {verdict}."
+            f"at least {WANTED_SPEED}, is {'reached' if speed >= WANTED_SPEED else 'missed'}."
         )
     for compiled in others:
         sentences.append(
@@ -192,10 +185,9 @@ def time_to_accuracy_section(log: dict) -> str:
 
 
 def _percent_and_range(values: list[float]) -> str:
-    if not values:
-        return "–"
-    median = f"{statistics.median(values):.1%}"
-    return median if len(values) == 1 else f"{median} ({min(values):.1%}–{max(values):.1%})"
+    if len(values) < 2:
+        return "".join(f"{value:.1%}" for value in values) or "–"
+    return f"{statistics.median(values):.1%} ({min(values):.1%}–{max(values):.1%})"
 
 
 def _reached(rows: list[dict]) -> list[str]:

@@ -57,13 +57,6 @@ def measure_case(case: cases.Case, mode: str, names: list[str], *, rounds: int, 
     return entry | dict(seconds=round_robin(steps, rounds))
 
 
-def describe_model(case: cases.Case, name: str) -> dict:
-    """Return a model's entry of the log: its parameters, and how they differ from ours."""
-    parameters = sum(parameter.numel() for parameter in peers.build(name, **case.sizes).parameters())
-    difference = peers.PEERS[name].difference if name in peers.PEERS else ""
-    return dict(case=case.title, name=name, parameters=parameters, difference=difference)
-
-
 def measure(options: argparse.Namespace) -> dict:
     """Measure every case, one of them tiny, uncompiled and without memory with ``--quick``; return the log."""
     chosen = {"tiny": cases.TINY} if options.quick else cases.CASES
@@ -76,7 +69,9 @@ def measure(options: argparse.Namespace) -> dict:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache  # compile anew: what an earlier run left would be a false gain
         for key, case in chosen.items():
             for name in names:
-                entry = describe_model(case, name)
+                parameters = sum(parameter.numel() for parameter in peers.build(name, **case.sizes).parameters())
+                difference = peers.PEERS[name].difference if name in peers.PEERS else ""
+                entry = dict(case=case.title, name=name, parameters=parameters, difference=difference)
                 if memory.is_measurable() and not options.quick:
                     entry["memory"] = memory.in_fresh_process(key, name, torch.get_num_threads())
                 result["models"].append(entry)

@@ -88,21 +88,21 @@ def _disturbance(runs: Sequence[dict]) -> list[str]:
     """Return a sentence on what else kept the machine busy."""
     if not runs:
         return []
+
+    def evenness(run: dict) -> float:
+        speeds = [part["images_per_second"] for part in run["slices"]]
+        return min(speeds) / statistics.median(speeds)
+
     loads = [load for run in runs for load in run["load"] if load is not None]
-    run = min(runs, key=_evenness)
-    load = f"The load average was {min(loads):g} to {max(loads):g} before and after runs. " if loads else ""
-    sentences = [
-        f"{load}The slowest part, of {timed_runs.SLICE:g} s or the rest, of any run went at {_evenness(run):.0%} of "
-        f"that run's median speed: {_title(run['recipe'])}, {run['budget']:g} s."
-    ]
+    run = min(runs, key=evenness)
+    sentences = [f"The load average was {min(loads):g} to {max(loads):g} before and after runs."] if loads else []
+    sentences.append(
+        f"The slowest part, of {timed_runs.SLICE:g} s or the rest, of any run went at {evenness(run):.0%} of that "
+        f"run's median speed: {_title(run['recipe'])}, {run['budget']:g} s."
+    )
     over = [test for run in runs if run["recipe"] == OURS for test in run["tests"] if test["seconds"] > test["mark"]]
     sentences += [f"Our run of {test['mark']:g} s took {test['seconds']:.1f} s." for test in over]
     return [" ".join(sentences)]
-
-
-def _evenness(run: dict) -> float:
-    speeds = [part["images_per_second"] for part in run["slices"]]
-    return min(speeds) / statistics.median(speeds)
 
 
 def our_run(dataset: str, seconds: float, speed: float, *, threads: int, slice_seconds: float) -> tuple[dict, float]:
@@ -152,14 +152,11 @@ def benchmark(
 def published_sets(dataset: str, valid_fraction: float) -> list[LabelledImages]:
     """Return the images to train on, the same as ours, and those to test with, at 28 pixels."""
     train_set, test_set = data.load_dataset(dataset)
-    return [_at_28_pixels(images) for images in (train_set.split(valid_fraction)[0], test_set)]
-
-
-def _at_28_pixels(images: LabelledImages) -> LabelledImages:
-    if images.images.shape[-1] == 28:
-        return images
-    about = dict(class_names=images.class_names, mean=images.mean, std=images.std)
-    return LabelledImages(F.interpolate(images.images, size=28), images.labels, **about)
+    sets = [train_set.split(valid_fraction)[0], test_set]
+    if train_set.images.shape[-1] == 28:
+        return sets
+    about = dict(class_names=train_set.class_names, mean=train_set.mean, std=train_set.std)
+    return [LabelledImages(F.interpolate(each.images, size=28), each.labels, **about) for each in sets]
 
 
 def measure(options: argparse.Namespace) -> dict:
