@@ -115,7 +115,7 @@ class TestMake:
         os.utime(clone / "requirements.txt", (later, later))
         asked = make(clone, "grades")
         assert "pip install -r requirements.txt" in asked
-        assert "pip install -r requirements.txt nbgrader==" in asked
+        assert re.search(r"pip install -r requirements.txt .*nbgrader==", asked)
 
     def test_other_words_are_refused(self, clone):
         assert "VERSIONS must be pinned, oldest or newest; got 'old'" in make(clone, "test", "VERSIONS=old", fails=True)
