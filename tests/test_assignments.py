@@ -9,6 +9,7 @@ from notebook_rules import RULES
 
 ROOT = Path(__file__).resolve().parents[1] / "notebooks"
 NAMES = [f"assignment_{number:02}" for number in range(1, 7)]
+every_assignment = pytest.mark.parametrize("name", NAMES)
 SHARED_RULES = [
     "every_code_cell_was_executed",
     "plain_python",
@@ -38,66 +39,48 @@ def test_there_is_one_for_each_lesson():
         assert sorted(path.name for path in (ROOT / "assignments" / edition).iterdir()) == NAMES
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every_assignment
 @pytest.mark.parametrize("rule", SHARED_RULES)
 def test_source_keeps_the_rule(rule, name):
     assert list(RULES[rule](read(name), path_of(name)) or []) == []
 
 
-def faults(notebook):
-    """Return what is wrong with the shape of an assignment."""
-    cells = notebook.cells
+@every_assignment
+def test_source_has_the_shape_of_an_assignment(name):
+    cells = read(name).cells
     table = dict(re.findall(r"^\| (\S+) · [^|]+ \| (\d+) \| \d+ \| [●○]{3} \|$", cells[0].source, re.MULTILINE))
-    tests = [cell for cell in cells if nbgrader(cell).get("grade") and not nbgrader(cell)["solution"]]
-    written = [cell for cell in cells if nbgrader(cell).get("grade") and nbgrader(cell)["solution"]]
-    if sum(nbgrader(cell).get("points", 0) for cell in cells) != 20:
-        yield "not 20 points in all"
-    tasks = [key for key in table if key != "Experiment"]
-    if not 3 <= len(tasks) <= 5 or len(tests) != len(tasks):
-        yield f"{len(tasks)} tasks in the table, {len(tests)} tests"
-    if [int(table[key]) for key in tasks] != [nbgrader(cell)["points"] for cell in tests]:
-        yield "points in the table are not those of the tests"
-    if len(written) != 1 or written[0].cell_type != "markdown" or "Rubric" not in written[0].source:
-        yield "no written answer with a rubric"
-    elif int(table.get("Experiment", 0)) != nbgrader(written[0])["points"]:
-        yield "the written answer has other points than the table says"
+    points_of_the_answer = table.pop("Experiment")
+    graded = [cell for cell in cells if nbgrader(cell).get("grade")]
+    tests = [cell for cell in graded if not nbgrader(cell)["solution"]]
+    (answer,) = [cell for cell in graded if nbgrader(cell)["solution"]]
+    assert 3 <= len(table) <= 5
+    assert [*table.values()] == [str(nbgrader(cell)["points"]) for cell in tests]
+    assert points_of_the_answer == str(nbgrader(answer)["points"])
+    assert sum(nbgrader(cell)["points"] for cell in graded) == 20
+    assert answer.cell_type == "markdown"
+    assert "Rubric" in answer.source
     for cell in tests:
         visible, _, hidden = cell.source.partition("### BEGIN HIDDEN TESTS")
-        if not re.search(r"^checks\.\w+\(", visible, re.MULTILINE):
-            yield f"{cell.id}: no visible check"
-        if "hidden." not in hidden or "### END HIDDEN TESTS" not in hidden:
-            yield f"{cell.id}: no hidden test"
-    for cell in cells:
-        if nbgrader(cell) and nbgrader(cell)["grade_id"] != cell.id:
-            yield f"{cell.id}: its grade_id is {nbgrader(cell)['grade_id']}"
+        assert re.search(r"^checks\.\w+\(", visible, re.MULTILINE), f"{cell.id}: no visible check"
+        assert re.search(r"(?s)hidden\..*### END HIDDEN TESTS", hidden), f"{cell.id}: no hidden test"
+    assert [cell.id for cell in cells if nbgrader(cell).get("grade_id", cell.id) != cell.id] == []
     prose = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
-    for section in re.split(r"^## ", prose, flags=re.MULTILINE)[1:]:
-        if section.startswith("Task") and re.findall(r"<summary>(.*?)</summary>", section) != ["Hint 1", "Hint 2"]:
-            yield f"{section.splitlines()[0]}: two hints wanted"
+    for task in re.findall(r"^## (Task.*?)(?=^## |\Z)", prose, flags=re.MULTILINE | re.DOTALL):
+        assert re.findall(r"<summary>(.*?)</summary>", task) == ["Hint 1", "Hint 2"], task.splitlines()[0]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_source_has_the_shape_of_an_assignment(name):
-    assert list(faults(read(name))) == []
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("edition", ["source", "release"])
-def test_links_lead_somewhere(edition, name):
-    text = "\n".join(cell.source for cell in read(name, edition).cells if cell.cell_type == "markdown")
-    targets = [target for target in re.findall(r"\]\(([^)#\s]+)\)", text) if not target.startswith("http")]
-    assert [target for target in targets if not (path_of(name, edition).parent / target).exists()] == []
-    assert any(f"{name[-2:]}_" in target for target in targets), "no link to its lesson"
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_its_lesson_links_to_it(name):
+@every_assignment
+def test_assignment_and_lesson_link_to_each_other_and_no_link_is_broken(name):
+    for edition in ("source", "release"):
+        text = "\n".join(cell.source for cell in read(name, edition).cells if cell.cell_type == "markdown")
+        targets = [target for target in re.findall(r"\]\(([^)#\s]+)\)", text) if not target.startswith("http")]
+        assert [target for target in targets if not (path_of(name, edition).parent / target).exists()] == []
+        assert any(f"{name[-2:]}_" in target for target in targets), "no link to its lesson"
     (lesson,) = ROOT.glob(f"{name[-2:]}_*.ipynb")
-    text = "\n".join(cell.source for cell in nbformat.read(lesson, as_version=4).cells)
-    assert f"](assignments/release/{name}/{name}.ipynb)" in text
+    assert f"](assignments/release/{name}/{name}.ipynb)" in lesson.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every_assignment
 def test_the_student_edition_holds_no_solution_and_no_hidden_test(name):
     source, release = read(name), read(name, "release")
     text = "\n".join(cell.source for cell in release.cells)

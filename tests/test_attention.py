@@ -1,7 +1,5 @@
 """Lesson 03: scaled dot-product attention and multi-head self-attention."""
 
-import math
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -15,13 +13,6 @@ from vit_course.attention import attention_weights
 
 def attention(**changes) -> MultiHeadSelfAttention:
     return randomize_(MultiHeadSelfAttention(**dict(hidden_dim=12, num_heads=3) | changes))
-
-
-def test_attention_weights_by_hand():
-    # one query [2, 0] and the keys [1, 5] and [0, 7], e = 2: scores 2 and 0, divided by sqrt(2)
-    query, keys = torch.tensor([[[[2.0, 0.0]]]]), torch.tensor([[[[1.0, 5.0], [0.0, 7.0]]]])
-    first = math.exp(2 / math.sqrt(2)) / (math.exp(2 / math.sqrt(2)) + 1)
-    assert_equal(attention_weights(query, keys), torch.tensor([[[[first, 1 - first]]]]), atol=1e-6)
 
 
 def test_large_scores_do_not_overflow():

@@ -1,6 +1,7 @@
 """The versions that are installed: pins and ranges agree, and each set of versions has an environment of its own."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -30,11 +31,9 @@ def test_every_direct_dependency_is_pinned_inside_its_range():
     assert [name for name in ranges if not ranges[name].contains(pinned[name].version)] == []
 
 
-@pytest.mark.parametrize("extra", ["class", "site", "peers"])
-def test_what_only_some_need_is_pinned_in_its_extra(extra):
-    pins = [next(iter(Requirement(each).specifier)) for each in required(extra)]
-    assert pins
-    assert {pin.operator for pin in pins} == {"=="}
+def test_what_only_some_need_is_pinned_in_its_extra():
+    for extra in ("class", "site", "peers"):
+        assert {next(iter(Requirement(each).specifier)).operator for each in required(extra)} == {"=="}
 
 
 def test_the_oldest_versions_are_the_lower_ends_of_the_ranges():
@@ -100,12 +99,9 @@ class TestMake:
             assert f"-m venv {folder}\n" in asked
             assert f"{folder}/bin/python -m pip install" in asked
             assert f"{folder}/bin/python -m pytest" in asked
-            others = {other for other in environments.values() if other != folder}
-            assert not any(f"{other}/bin" in asked for other in others)
-        for versions, folder in environments.items():
-            asked = make(clone, "test", f"VERSIONS={versions}")
-            assert "pip install" not in asked
-            assert f"{folder}/bin/python -m pytest" in asked
+            assert set(re.findall(r"\.venv[-\w]*(?=/bin)", asked)) == {folder}
+        for versions in environments:
+            assert "pip install" not in make(clone, "test", f"VERSIONS={versions}")
         assert "torch==2.12\n" in (clone / ".venv-oldest" / "oldest.txt").read_text()
 
     def test_the_stamp_of_one_set_is_never_taken_for_another(self, clone):
@@ -119,7 +115,7 @@ class TestMake:
         os.utime(clone / "requirements.txt", (later, later))
         asked = make(clone, "grades")
         assert "pip install -r requirements.txt" in asked
-        assert "pip install -r requirements.txt nbgrader==" in asked
+        assert re.search(r"pip install -r requirements.txt .*nbgrader==", asked)
 
     def test_other_words_are_refused(self, clone):
         assert "VERSIONS must be pinned, oldest or newest; got 'old'" in make(clone, "test", "VERSIONS=old", fails=True)

@@ -32,7 +32,7 @@ MARKDOWN = [cell.source for cell in NOTEBOOK.cells if cell.cell_type == "markdow
 
 
 def definitions():
-    """Everything that the notebook's cells import, define as a function or class, or name in capitals."""
+    """What the notebook's cells import, define as a function or class, or name in capitals."""
     kept = []
     for cell in NOTEBOOK.cells:
         for node in ast.parse(cell.source).body if cell.cell_type == "code" else []:
@@ -45,7 +45,6 @@ def definitions():
 
 
 N = SimpleNamespace(**definitions())
-IMAGE = dict(image_size=8, patch_size=4, hidden_dim=16)
 
 
 notebook_tokens = partial(N.NotebookTokens, num_patches=4, embedding_dim=16)
@@ -75,19 +74,16 @@ CASES = {
     "000 conv": lambda: notebook_tokens(conv_embedding()),
     "001 labml": Labml,
     "001 assignment": lambda: N.image_embedding(3, 8, 4, 16),
-    "002 token": partial(post, head="token"),
-    "002 mean": partial(post, head="mean"),
     "002 fc_norm": post,
     "003": lambda: N.VitInputLayer(3, 16, 2, 8),
-    "004 step 1": lambda: N.PatchEmbedding(3, 4, 16, 8, step=1),
-    "004 step 2": lambda: N.PatchEmbedding(3, 4, 16, 8, step=2),
-    "004 step 3": lambda: N.PatchEmbedding(3, 4, 16, 8),
-    "004 version 1, mean": partial(vit, attention=N.MultiHeadAttention1),
-    "004 version 1, token": partial(vit, attention=N.MultiHeadAttention1, pool="token"),
-    "004 version 2, mean": partial(vit, attention=N.MultiHeadAttention2),
-    "004 version 2, token": partial(vit, attention=N.MultiHeadAttention2, pool="token"),
 }
-
+CASES |= {f"002 {head}": partial(post, head=head) for head in ("token", "mean")}
+CASES |= {f"004 step {step}": partial(N.PatchEmbedding, 3, 4, 16, 8, step=step) for step in (1, 2, 3)}
+CASES |= {
+    f"004 {attention.__name__}, {pool}": partial(vit, attention=attention, pool=pool)
+    for attention in (N.MultiHeadAttention1, N.MultiHeadAttention2)
+    for pool in ("mean", "token")
+}
 
 IMAGES = randn(3, 3, 8, 8)
 
@@ -120,100 +116,23 @@ def test_each_runs_forward_and_backward_and_learns_in_one_step(name):
     assert F.mse_loss(output(module), target) < loss - 1e-6
 
 
-def loaded(module, state):
-    module = randomize_(module, seed=9)
-    module.load_state_dict(state)
-    return module
-
-
-def test_000_the_norms_of_the_first_version_are_one_a_patch_and_one_a_token():
-    theirs = randomize_(einops_embedding(norms=True))
-    _, before, linear, after = theirs
-    patches = rearrange(IMAGES, "b c (gh p1) (gw p2) -> b (gh gw) (p1 p2 c)", p1=4, p2=4)
-
-    def norm(x, layer):
-        centred = x - x.mean(dim=-1, keepdim=True)
-        return centred / (centred.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt() * layer.weight + layer.bias
-
-    assert_equal(theirs(IMAGES), norm(linear(norm(patches, before)), after))
-
-
-def test_002_lists_the_shapes_only_if_asked_and_prints_nothing(capsys):
-    shapes = []
-    post()(IMAGES.float(), shapes)
-    assert [name for name, _ in shapes] == ["tokens", *["query", "attention", "context"] * 2, "logits"]
-    assert dict(shapes)["attention"] == (3, 2, 5, 5)
-    assert dict(shapes)["tokens"] == (3, 5, 16)
-    assert capsys.readouterr().out == ""
-
-
 def test_004_the_three_steps_build_on_each_other():
-    ours = randomize_(ImageEmbedding(**IMAGE))
-    projection = ours.patch_embedding.projection
+    ours = randomize_(ImageEmbedding(image_size=8, patch_size=4, hidden_dim=16))
+    projection, position = ours.patch_embedding.projection, ours.pos_embedding.data
     weight = rearrange(projection.weight.data, "d (c p q) -> d c p q", p=4, q=4)
-    state = {"projection.0.weight": weight, "projection.0.bias": projection.bias.data}
-    assert_equal(loaded(N.PatchEmbedding(3, 4, 16, 8, step=1), state)(IMAGES), ours.patch_embedding(IMAGES))
-    state |= {"cls_token": ours.class_token.data}
-    without_positions = ours(IMAGES) - ours.pos_embedding
-    assert_equal(loaded(N.PatchEmbedding(3, 4, 16, 8, step=2), state)(IMAGES), without_positions)
-    state |= {"positions": ours.pos_embedding.data[0]}
-    assert_equal(loaded(N.PatchEmbedding(3, 4, 16, 8, step=3), state)(IMAGES), ours(IMAGES))
+    state, steps = {}, [N.PatchEmbedding(3, 4, 16, 8, step=step).double() for step in (1, 2, 3)]
+    added = [
+        ({"projection.0.weight": weight, "projection.0.bias": projection.bias.data}, ours.patch_embedding(IMAGES)),
+        ({"cls_token": ours.class_token.data}, ours(IMAGES) - position),
+        ({"positions": position[0]}, ours(IMAGES)),
+    ]
+    for module, (weights, expected) in zip(steps, added, strict=True):
+        state |= weights
+        module.load_state_dict(state)
+        assert_equal(module(IMAGES), expected)
 
 
-# What is refused
-
-TAKE_A_SLIP = [
-    conv_embedding,
-    partial(N.NotebookTokens, nn.Identity()),
-    partial(N.LearnedPositionalEmbeddings, 4),
-    N.image_embedding,
-    partial(N.multi_head_attention, 16, 2),
-    partial(N.mlp_block, 16),
-    partial(N.encoder_block, 16, 2),
-    post,
-    N.VitInputLayer,
-    N.PatchEmbedding,
-    partial(N.MultiHeadAttention1, 16, 2),
-    partial(N.MultiHeadAttention2, 16, 2),
-    partial(N.ResidualAdd, nn.Identity()),
-    partial(N.Pool, "mean"),
-    partial(N.ClassificationHead, 16, 5),
-    vit,
-    lambda slip: vit(head_slip=slip),
-]
-SIZES_THAT_DO_NOT_FIT = [
-    (partial(N.ConvEmbedding, image_size=100), "image_size must be divisible by patch_size=16; got 100"),
-    (partial(N.image_embedding, 3, 100, 16), "img_size must be divisible by patch_size=16; got 100"),
-    (partial(N.multi_head_attention, 16, 3), "emb_dim must be divisible by num_heads=3; got 16"),
-    (partial(N.VitInputLayer, num_patch_row=7), "image_size must be divisible by num_patch_row=7; got 32"),
-    (partial(N.PatchEmbedding, img_size=100), "img_size must be divisible by patch_size=16; got 100"),
-    (partial(N.MultiHeadAttention2, 16, 3), "emb_size must be divisible by num_heads=3; got 16"),
-    (partial(post, head="max"), "head must be 'fc_norm', 'mean' or 'token'; got 'max'"),
-    (partial(N.Pool, "max"), "pool must be 'mean' or 'token'; got 'max'"),
-    # a slip of the other attention
-    (partial(N.MultiHeadAttention1, 16, 2, slip="interleaved qkv"), "slip must be None or one of "),
-]
-
-
-@pytest.mark.parametrize("build", TAKE_A_SLIP)
-def test_an_unknown_slip_is_refused(build):
-    with pytest.raises(ValueError, match=r"slip must be None or one of '.*; got 'x'"):
-        build(slip="x")
-
-
-@pytest.mark.parametrize(("build", "message"), SIZES_THAT_DO_NOT_FIT)
-def test_sizes_that_do_not_fit_are_refused(build, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        build()
-
-
-# Each slip, by its number
-
-
-IN_PLACE = [partial(N.image_embedding, 3, 8, 4, 16), partial(N.PatchEmbedding, 3, 4, 16, 8)]
-
-
-@pytest.mark.parametrize("build", IN_PLACE, ids=["001", "004"])
+@pytest.mark.parametrize("build", [partial(N.image_embedding, 3, 8, 4, 16), partial(N.PatchEmbedding, 3, 4, 16, 8)])
 def test_positions_in_place_are_harmless_after_cat(build):
     results = []
     for slip in (None, "in place"):
@@ -223,18 +142,28 @@ def test_positions_in_place_are_harmless_after_cat(build):
     assert_equal(*results, atol=0)
 
 
-def pooled_in(tokens):
-    """The slip's distance from the mean of the patches, by its formula."""
-    return (tokens[:, 0] - tokens[:, 1:].mean(dim=1)) / tokens.shape[1]
+# What is refused
+
+SIZES_THAT_DO_NOT_FIT = [
+    (partial(N.ConvEmbedding, image_size=100), "image_size must be divisible by patch_size=16; got 100"),
+    (partial(N.image_embedding, 3, 100, 16), "img_size must be divisible by patch_size=16; got 100"),
+    (partial(N.multi_head_attention, 16, 3), "emb_dim must be divisible by num_heads=3; got 16"),
+    (partial(N.VitInputLayer, num_patch_row=7), "image_size must be divisible by num_patch_row=7; got 32"),
+    (partial(N.PatchEmbedding, img_size=100), "img_size must be divisible by patch_size=16; got 100"),
+    (partial(N.MultiHeadAttention2, 16, 3), "emb_size must be divisible by num_heads=3; got 16"),
+    (partial(post, head="max"), "head must be 'fc_norm', 'mean' or 'token'; got 'max'"),
+    (partial(N.Pool, "max"), "pool must be 'mean' or 'token'; got 'max'"),
+    (partial(N.VitInputLayer, slip="x"), "slip must be None or one of 'no check'"),
+]
 
 
-def test_002_and_004_the_class_token_pooled_in():
-    tokens = randn(2, 5, 16)
-    slip = "class token pooled in"
-    right, wrong = (randomize_(post(head="mean", slip=s)) for s in (None, slip))
-    normed = right.normalization(tokens)
-    assert_equal(wrong.pool(tokens) - right.pool(tokens), pooled_in(normed))
-    assert_equal(N.Pool("mean", slip=slip)(tokens) - N.Pool("mean")(tokens), pooled_in(tokens))
+@pytest.mark.parametrize(("build", "message"), SIZES_THAT_DO_NOT_FIT)
+def test_sizes_that_do_not_fit_are_refused(build, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        build()
+
+
+# Each slip, by its number
 
 
 def test_003_five_a_row_never_sees_the_last_two_pixels():
@@ -307,9 +236,7 @@ def test_the_ledger_hugging_face_dropout_and_gelu():
 
 
 def test_the_ledger_hugging_face_reads_the_class_token_and_eps_is_all_that_differs():
-    sizes = dict(
-        image_size=96, patch_size=16, num_layers=2, num_heads=6, hidden_dim=384, mlp_dim=1536, num_classes=1000
-    )
+    sizes = dict(image_size=96, patch_size=16, num_layers=2, num_heads=6, hidden_dim=384, mlp_dim=1536)
     ours, batch = randomize_(VisionTransformer(**sizes), std=0.05), randn(2, 3, 96, 96)
     for eps, equal in ((1e-6, True), (1e-12, False)):
         theirs = hugging_face(layer_norm_eps=eps).double().eval()
@@ -336,12 +263,8 @@ def test_the_links_of_the_ledger_lead_to_headings():
 
 
 def block_for_a_network():
-    (found,) = [
-        block
-        for text in MARKDOWN
-        for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-        if "urlopen" in block
-    ]
+    blocks = re.findall(r"```python\n(.*?)```", "\n".join(MARKDOWN), re.DOTALL)
+    (found,) = [block for block in blocks if "urlopen" in block]
     return found
 
 
@@ -377,18 +300,3 @@ def test_the_block_for_a_network_runs_as_printed_on_local_files(numbered, tmp_pa
     assert [name for name, _ in namespace["answers"]] == expected
     assert [p for _, p in namespace["answers"]] == pytest.approx(best.values.tolist(), abs=1e-5)
     assert [line.split("  ")[-1] for line in capsys.readouterr().out.splitlines()] == expected
-
-
-@pytest.mark.parametrize(
-    ("shape", "integers"), [((5, 7, 3), True), ((5, 7, 4), False), ((5, 7), True), ((5, 7, 2), False)], ids=str
-)
-def test_pictures_of_every_kind_are_read(shape, integers):
-    array = torch.rand(shape)
-    given = (array * 255).to(torch.uint8).numpy() if integers else array.numpy()
-    picture = N.as_picture(given)
-    assert picture.shape == (3, 5, 7)
-    assert picture.dtype == torch.float32
-    channels = array[..., None] if len(shape) == 2 else array
-    for c in range(3):
-        wanted = channels[..., c if channels.shape[-1] > 2 else 0]
-        torch.testing.assert_close(picture[c], wanted, atol=1 / 250 if integers else 0, rtol=0)

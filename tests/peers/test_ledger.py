@@ -35,16 +35,6 @@ def timms(**options):
     return Timms(img_size=96, depth=2, num_heads=6, embed_dim=384, **options)
 
 
-def eps_of(module):
-    return {part.eps for part in module.modules() if isinstance(part, nn.LayerNorm)}
-
-
-def differs_from_call_to_call(module):
-    batch = torch.rand(2, 3, 96, 96)
-    module.train()
-    return (module(batch) - module(batch)).abs().max() > 1e-6
-
-
 # Where training starts
 
 
@@ -78,26 +68,24 @@ def test_timm_starts():
 # What is computed
 
 
-def test_torchvision_eps_dropout_and_gelu():
-    noisy = torchvisions(dropout=0.5)
-    assert eps_of(noisy) == {1e-6}
+@pytest.mark.parametrize("library", ["torchvision", "timm"])
+def test_eps_dropout_and_gelu(library):
+    if library == "torchvision":
+        noisy, attending = torchvisions(dropout=0.5), torchvisions(attention_dropout=0.5)
+        nn.init.normal_(attending.heads.head.weight)
+        activation, alone = noisy.encoder.layers[0].mlp[1], ["encoder.dropout"]
+        in_each_block = [f"encoder.layers.encoder_layer_{{}}.{name}" for name in ("dropout", "mlp.2", "mlp.4")]
+    else:
+        noisy = timms(drop_rate=0.5, pos_drop_rate=0.5, proj_drop_rate=0.5)
+        attending = timms(attn_drop_rate=0.5)
+        activation, alone = noisy.blocks[0].mlp.act, ["pos_drop", "head_drop"]
+        in_each_block = [f"blocks.{{}}.{name}" for name in ("attn.proj_drop", "mlp.drop1", "mlp.drop2")]
+    assert {part.eps for part in noisy.modules() if isinstance(part, nn.LayerNorm)} == {1e-6}
     calls = lesson.dropouts_that_act(noisy, torch.rand(2, 3, 96, 96))
-    blocks = [f"encoder.layers.encoder_layer_{i}.{name}" for i in range(2) for name in ("dropout", "mlp.2", "mlp.4")]
-    assert calls == dict.fromkeys(["encoder.dropout", *blocks], 1)
-    attending = torchvisions(attention_dropout=0.5)
-    nn.init.normal_(attending.heads.head.weight)
-    assert differs_from_call_to_call(attending)
-    lesson.exact_gelu(noisy.encoder.layers[0].mlp[1])
-
-
-def test_timm_eps_dropout_and_gelu():
-    noisy = timms(drop_rate=0.5, pos_drop_rate=0.5, proj_drop_rate=0.5)
-    assert eps_of(noisy) == {1e-6}
-    calls = lesson.dropouts_that_act(noisy, torch.rand(2, 3, 96, 96))
-    blocks = [f"blocks.{i}.{name}" for i in range(2) for name in ("attn.proj_drop", "mlp.drop1", "mlp.drop2")]
-    assert calls == dict.fromkeys(["pos_drop", *blocks, "head_drop"], 1)
-    assert differs_from_call_to_call(timms(attn_drop_rate=0.5))
-    lesson.exact_gelu(noisy.blocks[0].mlp.act)
+    assert calls == dict.fromkeys([*alone, *(name.format(i) for i in range(2) for name in in_each_block)], 1)
+    batch = torch.rand(2, 3, 96, 96)
+    assert (attending.train()(batch) - attending(batch)).abs().max() > 1e-6
+    lesson.exact_gelu(activation)
 
 
 def ours(**changes):

@@ -4,9 +4,11 @@ import pytest
 import torch
 from support import SMALL, assert_equal, images_of, parameter_count, randomize_, small_model
 
-from tools.benchmarks import peers
+from tools.benchmarks import cases, peers
+from vit_course import create_vit
 from vit_course.weights import load_weights, to_huggingface, to_timm, to_torchvision
 
+VERSIONS, MISSING = peers.find()
 SIZES = {
     "square": dict(image_size=8),
     "deep": dict(image_size=16, num_layers=12, num_heads=4),
@@ -22,19 +24,12 @@ LAYOUTS = {"torchvision": "torchvision", "timm": "timm", "Hugging Face": "huggin
 @pytest.fixture(scope="module", autouse=True)
 def libraries():
     """Fail, not skip, where a library is missing: proving them is what these tests are for."""
-    versions, missing = peers.find()
-    assert set(WRITERS) <= set(versions), f"not there: {missing}; run make test-all"
-    return versions
+    assert set(WRITERS) <= set(VERSIONS), f"not there: {MISSING}; run make test-all"
 
 
-def published(name, sizes, **changes):
+def published(name, sizes):
     """A model of theirs at our sizes, random in every parameter."""
-    return randomize_(peers.build(name, **SMALL | dict(in_channels=3) | sizes, **changes), seed=5)
-
-
-def state_of(theirs):
-    """Its state dict, without the wrapper that returns logits alone."""
-    return {name.removeprefix("model."): value for name, value in theirs.state_dict().items()}
+    return randomize_(peers.build(name, **SMALL | dict(in_channels=3) | sizes), seed=5)
 
 
 CASES = [
@@ -45,24 +40,21 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("dtype", "atol"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 @pytest.mark.parametrize(("name", "case"), CASES)
-def test_their_weights_give_their_logits(name, case, dtype, atol):
-    theirs = published(name, SIZES[case]).to(dtype)
-    model = small_model(**SIZES[case]).to(dtype)
-    assert load_weights(model, state_of(theirs)) == LAYOUTS[name]
-    expected = theirs(images_of(model, dtype=dtype))
-    assert expected.std() > 0.1
-    assert_equal(model(images_of(model, dtype=dtype)), expected, atol=atol)
-    assert_equal(WRITERS[name](model), state_of(theirs), atol=0)
-
-
-@pytest.mark.parametrize(("name", "case"), CASES)
-def test_our_weights_give_our_logits_in_their_model(name, case):
-    model, theirs = small_model(**SIZES[case]), published(name, SIZES[case])
+def test_their_weights_give_their_logits_and_ours_give_ours_in_their_model(name, case):
+    theirs, model = published(name, SIZES[case]), small_model(**SIZES[case])
+    images = images_of(model)
     inside = theirs.model if name == "Hugging Face" else theirs
-    inside.load_state_dict(WRITERS[name](model))
-    assert_equal(theirs(images_of(model)), model(images_of(model)))
+    before, expected = model(images), theirs(images)
+    written = WRITERS[name](model)
+    assert expected.std() > 0.1
+    assert load_weights(model, inside.state_dict()) == LAYOUTS[name]
+    assert_equal(model(images), expected)
+    assert_equal(WRITERS[name](model), dict(inside.state_dict()), atol=0)
+    assert_equal(model.float()(images.float()), theirs.float()(images.float()), atol=1e-5)
+    theirs.double()
+    inside.load_state_dict(written)
+    assert_equal(theirs(images), before)
 
 
 def timms(**options):
@@ -79,15 +71,10 @@ def test_mean_pooling_equals_timms_without_fc_norm():
     assert (small_model()(images_of(model)) - theirs(images_of(model))).abs().max() > 1e-2
 
 
-def test_mean_pooling_in_the_other_order_is_refused_with_the_reason():
-    theirs, model = timms(global_pool="avg"), small_model(pool="mean")
-    with pytest.raises(ValueError, match=r"takes the mean of the tokens first and normalises after"):
-        load_weights(model, theirs.state_dict())
-
-
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
+        (dict(global_pool="avg"), "takes the mean of the tokens first and normalises after"),
         (dict(init_values=0.1), "LayerScale"),
         (dict(qk_norm=True), "inside the attention"),
         (dict(reg_tokens=2), "register tokens"),
@@ -119,12 +106,19 @@ def test_torchvisions_saved_names_and_ours_agree_for_vit_b_16():
     """The full-size model by name: every key and shape, without its weights."""
     from torchvision.models import vit_b_16
 
-    from vit_course import create_vit
-
     with torch.device("meta"):
-        theirs, ours = vit_b_16(weights=None), create_vit("B/16")
-    written = to_torchvision(ours)
-    assert {name: value.shape for name, value in written.items()} == {
-        name: value.shape for name, value in theirs.state_dict().items()
-    }
-    assert parameter_count(ours) == 86_567_656
+        theirs, ours = vit_b_16(weights=None).state_dict(), to_torchvision(create_vit("B/16"))
+    assert {name: ours[name].shape for name in ours} == {name: theirs[name].shape for name in theirs}
+
+
+@pytest.mark.parametrize("name", peers.PEERS)
+@pytest.mark.parametrize("case", [*cases.CASES.values(), cases.TINY], ids=lambda case: case.title)
+def test_benchmarked_peers_have_as_many_parameters_as_ours_or_the_log_holds_why(name, case):
+    assert name in VERSIONS, MISSING
+    ours, theirs = (parameter_count(peers.build(each, **case.sizes)) for each in (peers.OURS, name))
+    expected = 0
+    if name == "vit-pytorch":
+        d, patch_dim = case.sizes["hidden_dim"], case.sizes["in_channels"] * case.sizes["patch_size"] ** 2
+        expected = 2 * patch_dim + 2 * d - 3 * d * case.sizes["num_layers"]
+    assert theirs - ours == expected
+    assert bool(peers.PEERS[name].difference) == (expected != 0)

@@ -21,36 +21,28 @@ class Case:
     sizes: dict
 
 
-_SMALL_IMAGES = dict(image_size=28, patch_size=4, num_layers=6, num_heads=4, hidden_dim=64, mlp_dim=128)
-_TINY = dict(image_size=8, patch_size=4, num_layers=2, num_heads=2, hidden_dim=16, mlp_dim=24)
+_GRAY = dict(patch_size=4, in_channels=1, num_classes=10)
+_SMALL = dict(_GRAY, image_size=28, num_layers=6, num_heads=4, hidden_dim=64, mlp_dim=128)
 CASES = {
     "ti16": Case("Ti/16, 224 pixels", 8, dict(VARIANTS["Ti/16"], image_size=224, in_channels=3, num_classes=1000)),
-    "px28": Case("28 pixels, patch 4", 256, dict(_SMALL_IMAGES, in_channels=1, num_classes=10)),
+    "px28": Case("28 pixels, patch 4", 256, _SMALL),
 }
-TINY = Case("tiny", 2, dict(_TINY, in_channels=1, num_classes=10))
+TINY = Case("tiny", 2, dict(_GRAY, image_size=8, num_layers=2, num_heads=2, hidden_dim=16, mlp_dim=24))
 
 
 def make_step(model: nn.Module, case: Case, mode: str) -> Callable[[], None]:
     """Return a function that does one step on a batch of random images, the same for every model.
 
-    In the mode ``"training"`` a step is forward, cross-entropy, backward and AdamW; in ``"inference"`` it is forward
-    without gradients.
+    Training is forward, cross-entropy, backward and AdamW; inference is forward without gradients.
     """
     generator = torch.Generator().manual_seed(0)
     side = case.sizes["image_size"]
     images = torch.randn(case.batch, case.sizes["in_channels"], side, side, generator=generator)
     labels = torch.randint(case.sizes["num_classes"], (case.batch,), generator=generator)
 
+    model.train(mode == "training")
     if mode == "inference":
-        model.eval()
-
-        @torch.inference_mode()
-        def step() -> None:
-            model(images)
-
-        return step
-
-    model.train()
+        return torch.inference_mode()(lambda: model(images))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.05)
 
     def step() -> None:

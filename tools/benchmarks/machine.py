@@ -9,10 +9,7 @@ from vit_course.train import run_folder
 
 
 def matmul_peak(*, sides: tuple[int, ...] = (1024, 2048), repeats: int = 5) -> float:
-    """Return the highest rate of ``torch.mm`` on square float32 matrices, in floating-point operations per second.
-
-    The fastest product of all sizes and repeats counts; the first product of each size is not timed.
-    """
+    """Return the highest rate of ``torch.mm`` on square float32 matrices, in floating-point operations per second."""
     best = 0.0
     for side in sides:
         a, b = torch.randn(2, side, side)
@@ -25,7 +22,7 @@ def matmul_peak(*, sides: tuple[int, ...] = (1024, 2048), repeats: int = 5) -> f
 
 
 def load() -> float | None:
-    """Return how many processes wanted a core, on average over the last minute, where the system says it."""
+    """Return the load average of the last minute, or None where the system has none."""
     return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
 
 

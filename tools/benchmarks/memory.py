@@ -22,7 +22,7 @@ STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def is_measurable() -> bool:
-    """Whether this system tells a process its highest resident memory, and lets it start anew."""
+    """Whether this system has a process's highest resident memory, and can reset it."""
     return STATUS.is_file() and RESET.is_file()
 
 
@@ -42,24 +42,18 @@ def highest(function: Callable[[], None]) -> int:
 def measure(case: str, name: str) -> dict[str, int]:
     """Return the bytes that two steps of inference and two of training need, in this process."""
 
-    def two_steps(model, case, mode) -> None:
-        step = cases.make_step(model, case, mode)
-        step()
-        step()
+    def two_steps_of_each_mode(case: cases.Case) -> dict[str, int]:
+        model, bytes_needed = peers.build(name, **case.sizes), {}
+        for mode in ("inference", "training"):  # in this order, since training leaves gradients
+            step = cases.make_step(model, case, mode)
+            bytes_needed[mode] = highest(lambda step=step: (step(), step()))
+        return bytes_needed
 
     peers.find()
-    tiny = peers.build(name, **cases.TINY.sizes)
-    for mode in cases.MODES:
-        two_steps(tiny, cases.TINY, mode)
-    del tiny
+    two_steps_of_each_mode(cases.TINY)
     gc.collect()
     before = resident("VmRSS")
-    model = peers.build(name, **cases.CASES[case].sizes)
-    # inference first, since training leaves gradients
-    return {
-        mode: highest(lambda mode=mode: two_steps(model, cases.CASES[case], mode)) - before
-        for mode in ("inference", "training")
-    }
+    return {mode: needed - before for mode, needed in two_steps_of_each_mode(cases.CASES[case]).items()}
 
 
 def in_fresh_process(case: str, name: str, threads: int) -> dict[str, int]:

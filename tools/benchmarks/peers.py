@@ -8,7 +8,6 @@ import importlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from importlib.metadata import version
 
 import torch
@@ -41,12 +40,11 @@ class Logits(nn.Module):
         return self.model(images).logits
 
 
-def _timm(*, image_size, patch_size, num_layers, num_heads, hidden_dim, mlp_dim, num_classes, in_channels):
+def _timm(*, image_size, num_layers, hidden_dim, mlp_dim, in_channels, **sizes):
     from timm.models.vision_transformer import VisionTransformer
 
-    widths = dict(embed_dim=hidden_dim, num_heads=num_heads, mlp_ratio=mlp_dim / hidden_dim)
-    images = dict(img_size=image_size, patch_size=patch_size, in_chans=in_channels)
-    return VisionTransformer(depth=num_layers, num_classes=num_classes, **images, **widths)
+    widths = dict(embed_dim=hidden_dim, mlp_ratio=mlp_dim / hidden_dim)
+    return VisionTransformer(img_size=image_size, depth=num_layers, in_chans=in_channels, **widths, **sizes)
 
 
 def _torchvision(*, hidden_dim, patch_size, in_channels, **sizes):
@@ -58,30 +56,20 @@ def _torchvision(*, hidden_dim, patch_size, in_channels, **sizes):
     return model
 
 
-def _hugging_face(*, image_size, patch_size, num_layers, num_heads, hidden_dim, mlp_dim, num_classes, in_channels):
+def _hugging_face(*, num_layers, num_heads, hidden_dim, mlp_dim, num_classes, in_channels, **sizes):
     from transformers import ViTConfig, ViTForImageClassification
 
-    config = ViTConfig(
-        image_size=image_size,
-        patch_size=patch_size,
-        num_hidden_layers=num_layers,
-        num_attention_heads=num_heads,
-        hidden_size=hidden_dim,
-        intermediate_size=mlp_dim,
-        num_labels=num_classes,
-        num_channels=in_channels,
-        layer_norm_eps=1e-6,
-        attn_implementation="sdpa",
-    )
+    widths = dict(hidden_size=hidden_dim, num_attention_heads=num_heads, intermediate_size=mlp_dim)
+    counts = dict(num_hidden_layers=num_layers, num_labels=num_classes, num_channels=in_channels)
+    config = ViTConfig(**widths, **counts, **sizes, layer_norm_eps=1e-6, attn_implementation="sdpa")
     return Logits(ViTForImageClassification(config))
 
 
-def _vit_pytorch(*, image_size, patch_size, num_layers, num_heads, hidden_dim, mlp_dim, num_classes, in_channels):
+def _vit_pytorch(*, num_layers, num_heads, hidden_dim, in_channels, **sizes):
     from vit_pytorch import ViT
 
-    widths = dict(dim=hidden_dim, heads=num_heads, dim_head=hidden_dim // num_heads, mlp_dim=mlp_dim)
-    images = dict(image_size=image_size, patch_size=patch_size, channels=in_channels)
-    return ViT(depth=num_layers, num_classes=num_classes, **images, **widths)
+    widths = dict(dim=hidden_dim, heads=num_heads, dim_head=hidden_dim // num_heads)
+    return ViT(depth=num_layers, channels=in_channels, **widths, **sizes)
 
 
 PEERS = {
@@ -97,27 +85,23 @@ PEERS = {
 }
 
 
-@cache
-def declare_operators() -> torch.library.Library:
-    """Declare the two operators that torchvision expects from its compiled part. A ViT calls neither.
-
-    torchvision's wheel holds code that was compiled for one build of PyTorch. Beside another, such as the CPU-only
-    one, that code does not load, the operators are missing, and ``import torchvision`` ends in a ``RuntimeError``.
-    """
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    for operator in ("nms", "qnms"):
-        library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    return library  # the cache keeps it: torch forgets the declarations of a library that is gone
+_LIBRARY = torch.library.Library("torchvision", "FRAGMENT")  # torch forgets what a library that is gone declared
 
 
 def import_torchvision() -> None:
-    """Import torchvision; where its compiled part is missing, without it. The others import it, so it comes first."""
+    """Import torchvision; where its compiled part is missing, without it. The others import it, so it comes first.
+
+    torchvision's wheel holds code that was compiled for one build of PyTorch. Next to another, such as the CPU-only
+    one, that code does not load and ``import torchvision`` ends in a ``RuntimeError``, because two operators are
+    missing. They are declared here; a ViT calls neither.
+    """
     try:
         importlib.import_module("torchvision")
     except RuntimeError as error:
         if "torchvision::" not in str(error):
             raise
-        declare_operators()
+        for operator in ("nms", "qnms"):
+            _LIBRARY.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         importlib.import_module("torchvision")
 
 
@@ -141,13 +125,10 @@ def find() -> tuple[dict[str, str], dict[str, str]]:
 
 
 def build(name: str, **sizes) -> nn.Module:
-    """Build a library's Vision Transformer with fresh weights, without dropout.
+    """Build a library's Vision Transformer with fresh weights, without dropout: images to logits.
 
     Args:
         name: a name in ``PEERS``, or ``OURS``.
         **sizes: all sizes, as :class:`vit_course.VisionTransformer` takes them; ``image_size`` one number.
-
-    Returns:
-        A module that maps images ``(b, c, h, w)`` to logits ``(b, k)``.
     """
     return VisionTransformer(**sizes) if name == OURS else PEERS[name].build(**sizes)

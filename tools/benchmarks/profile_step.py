@@ -10,12 +10,11 @@ than the times in ``throughput.json``.
 import argparse
 import os
 import re
-from pathlib import Path
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from tools.benchmarks import cases, machine, peers, report
+from tools.benchmarks import cases, cli, machine, peers, report
 
 STEP = "one step"
 OPTIMIZER = "optimizer"
@@ -57,16 +56,8 @@ def seconds_by_group(model: torch.nn.Module, case: cases.Case, mode: str, *, ste
     return {group: round(value, 7) for group, value in seconds.items()}
 
 
-def main(argv: list[str] | None = None) -> None:
-    """Profile, write the log, print the section of the page."""
-    parser = argparse.ArgumentParser(description="Show where the time of a step goes.")
-    parser.add_argument("--steps", type=int, default=5, help="steps of each model in each case (default: 5)")
-    parser.add_argument("--threads", type=int, help="threads of each step (default: PyTorch's choice)")
-    parser.add_argument("--quick", action="store_true", help="a tiny model: only to see it run")
-    parser.add_argument("--out", type=Path, help=f"the log (default: {report.PROFILE}; none with --quick)")
-    options = parser.parse_args(argv)
-    if options.threads:
-        torch.set_num_threads(options.threads)
+def measure(options: argparse.Namespace) -> dict:
+    """Profile every case and return the log."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own messages
     versions, _ = peers.find()
     result = dict(machine=machine.describe(), steps=options.steps, rows=[])
@@ -75,10 +66,14 @@ def main(argv: list[str] | None = None) -> None:
             for name in [peers.OURS, *versions]:
                 groups = seconds_by_group(peers.build(name, **case.sizes), case, mode, steps=options.steps)
                 result["rows"].append(dict(case=case.title, mode=mode, name=name, groups=groups))
-    out = options.out or (None if options.quick else report.PROFILE)
-    if out:
-        report.save(result, out)
-    print(report.profile_section(result))
+    return result
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Profile, write the log, print the section of the page."""
+    parser = cli.parser("Show where the time of a step goes.", report.PROFILE)
+    parser.add_argument("--steps", type=int, default=5, help="steps of each model in each case (default: 5)")
+    cli.run(parser, argv, measure, report.PROFILE)
 
 
 if __name__ == "__main__":

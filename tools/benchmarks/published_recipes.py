@@ -20,9 +20,11 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 class Attention(nn.Module):
     """Multi-head self-attention, written out: faster here than PyTorch's fused kernel, most of all with dropout."""
 
-    def __init__(self, dim: int, heads: int, *, biases: tuple[bool, bool], dropout: float, scale: float) -> None:
+    def __init__(
+        self, dim: int, heads: int, *, biases: tuple[bool, bool], dropout: float = 0.0, scale: float | None = None
+    ) -> None:
         super().__init__()
-        self.heads, self.scale = heads, scale
+        self.heads, self.scale = heads, scale or (dim // heads) ** -0.5
         self.qkv, self.out = nn.Linear(dim, 3 * dim, bias=biases[0]), nn.Linear(dim, dim, bias=biases[1])
         self.dropout = nn.Dropout(dropout)
 
@@ -36,7 +38,7 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """A pre-norm encoder block: attention, then an MLP with dropout behind both of its layers."""
 
-    def __init__(self, dim: int, mlp_dim: int, attention: Attention, dropout: float) -> None:
+    def __init__(self, dim: int, mlp_dim: int, attention: Attention, dropout: float = 0.0) -> None:
         super().__init__()
         self.attention, self.ln_1, self.ln_2 = attention, nn.LayerNorm(dim), nn.LayerNorm(dim)
         up, down = nn.Linear(dim, mlp_dim), nn.Linear(mlp_dim, dim)
@@ -49,14 +51,10 @@ class Block(nn.Module):
 
 
 class PublishedViT(nn.Module):
-    """What the three models share: linear patches, positions from N(0, 1), blocks, a head on the class token.
+    """What the three models share: linear patches of one channel, positions from N(0, 1), blocks, a head.
 
-    Args:
-        image_size, patch_size: pixels; images have one channel.
-        token: the class token's first values ``(dim,)``.
-        blocks: the encoder.
-        head: class token to logits.
-        dropout: probability behind the positions.
+    ``token`` holds the first values of the class token, from which ``head`` computes the logits; ``dropout`` acts
+    after the positions.
     """
 
     def __init__(
@@ -80,53 +78,32 @@ class PublishedViT(nn.Module):
 
 def uva_model() -> nn.Module:
     """Build the model of UvA's tutorial 15 for 28 pixels: patch 4, dim 256, 6 blocks, dropout 0.2."""
-    dim, dropout = 256, 0.2
-    blocks = []
-    for _ in range(6):
-        attention = Attention(dim, 8, biases=(True, True), dropout=dropout, scale=(dim // 8) ** -0.5)
-        nn.init.xavier_uniform_(attention.qkv.weight)  # the first weights of nn.MultiheadAttention, which it uses
-        nn.init.zeros_(attention.qkv.bias)
-        nn.init.zeros_(attention.out.bias)
-        blocks.append(Block(dim, 512, attention, dropout))
-    head = nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, 10))
-    return PublishedViT(image_size=28, patch_size=4, token=torch.randn(dim), blocks=blocks, head=head, dropout=dropout)
+    token, head = torch.randn(256), nn.Sequential(nn.LayerNorm(256), nn.Linear(256, 10))
+    blocks = [Block(256, 512, Attention(256, 8, biases=(True, True), dropout=0.2), dropout=0.2) for _ in range(6)]
+    for block in blocks:
+        nn.init.xavier_uniform_(block.attention.qkv.weight)  # the first weights of nn.MultiheadAttention, which it uses
+        nn.init.zeros_(block.attention.qkv.bias)
+        nn.init.zeros_(block.attention.out.bias)
+    return PublishedViT(image_size=28, patch_size=4, token=token, blocks=blocks, head=head, dropout=0.2)
 
 
 def d2l_model() -> nn.Module:
     """Build the model of d2l 11.8: 28 pixels resized to 96, patch 16, dim 512, 2 blocks, attention without biases."""
-    dim, dropout = 512, 0.1
-    blocks = [
-        Block(dim, 2048, Attention(dim, 8, biases=(False, False), dropout=dropout, scale=(dim // 8) ** -0.5), dropout)
-        for _ in range(2)
-    ]
-    head = nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, 10))
-    model = PublishedViT(
-        image_size=96, patch_size=16, token=torch.zeros(dim), blocks=blocks, head=head, dropout=dropout
-    )
+    token, head = torch.zeros(512), nn.Sequential(nn.LayerNorm(512), nn.Linear(512, 10))
+    blocks = [Block(512, 2048, Attention(512, 8, biases=(False, False), dropout=0.1), dropout=0.1) for _ in range(2)]
+    model = PublishedViT(image_size=96, patch_size=16, token=token, blocks=blocks, head=head, dropout=0.1)
     return nn.Sequential(nn.Upsample(size=96, mode="bilinear"), model)
 
 
 def vit_pytorch_model() -> nn.Module:
     """Build vit-pytorch's first ViT as used on MNIST: patch 7, dim 64, 6 blocks, scores scaled by the whole width."""
-    dim, mlp_dim = 64, 128
-    blocks = [
-        Block(dim, mlp_dim, Attention(dim, 8, biases=(False, True), dropout=0.0, scale=dim**-0.5), 0.0)
-        for _ in range(6)
-    ]
-    head = nn.Sequential(nn.Linear(dim, mlp_dim), nn.GELU(), nn.Linear(mlp_dim, 10))
-    return PublishedViT(image_size=28, patch_size=7, token=torch.randn(dim), blocks=blocks, head=head, dropout=0.0)
+    token, head = torch.randn(64), nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 10))
+    blocks = [Block(64, 128, Attention(64, 8, biases=(False, True), scale=64**-0.5)) for _ in range(6)]
+    return PublishedViT(image_size=28, patch_size=7, token=token, blocks=blocks, head=head, dropout=0.0)
 
 
 def flip_and_resized_crop(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Mirror half of the images; enlarge a window of each, 0.8 to 1 of its area and 0.9 to 1.1 wide by high.
-
-    Args:
-        images: ``(b, c, h, w)``.
-        generator: draws which, and the windows.
-
-    Returns:
-        Images of the same shape, sampled bilinearly.
-    """
+    """Mirror half of the images; enlarge a window of each, 0.8 to 1 of its area and 0.9 to 1.1 wide by high."""
     area, aspect, left, top, flip = torch.rand((5, len(images)), generator=generator)
     area, aspect = 0.8 + 0.2 * area, torch.exp((math.log(0.9) + math.log(1.1 / 0.9) * aspect) / 2)
     width, height = [(area.sqrt() * factor).clamp(max=1.0) for factor in (aspect, 1 / aspect)]
@@ -147,7 +124,7 @@ class PublishedRecipe:
 
     title: str
     source: str
-    checked: tuple[str, ...]
+    checked: str
     published_for: str
     settings: str
     adapted: str
@@ -163,10 +140,8 @@ RECIPES = {
     "uva": PublishedRecipe(
         title="UvA tutorial 15",
         source="https://uvadlc-notebooks.readthedocs.io/en/latest/tutorial_notebooks/tutorial15/Vision_Transformer.html",
-        checked=(
-            "https://github.com/phlippe/uvadlc_notebooks/blob/master/docs/tutorial_notebooks/tutorial15/"
-            "Vision_Transformer.ipynb",
-        ),
+        checked="https://github.com/phlippe/uvadlc_notebooks/blob/master/docs/tutorial_notebooks/tutorial15/"
+        "Vision_Transformer.ipynb",
         published_for="CIFAR-10, 180 epochs",
         settings="patch 4, dim 256, 6 layers, 8 heads, mlp 512, dropout 0.2, AdamW 3e-4, a tenth of it from epoch 100 "
         "and a hundredth from 150, batch 128, flips and resized crops",
@@ -184,10 +159,8 @@ RECIPES = {
     "d2l": PublishedRecipe(
         title="Dive into Deep Learning 11.8",
         source="https://d2l.ai/chapter_attention-mechanisms-and-transformers/vision-transformer.html",
-        checked=(
-            "https://github.com/d2l-ai/d2l-en/blob/master/chapter_attention-mechanisms-and-transformers/"
-            "vision-transformer.md",
-        ),
+        checked="https://github.com/d2l-ai/d2l-en/blob/master/chapter_attention-mechanisms-and-transformers/"
+        "vision-transformer.md",
         published_for="Fashion-MNIST, 10 epochs",
         # SGD without momentum, no clipping, first weights as PyTorch draws them: d2l's Module and Trainer add nothing
         settings="28 pixels resized to 96, not normalised; patch 16, dim 512, 2 layers, 8 heads, mlp 2048, dropout "
@@ -204,7 +177,7 @@ RECIPES = {
         # for GELU and 100 epochs for 25
         source="https://towardsdatascience.com/a-demonstration-of-using-vision-transformers-in-pytorch-mnist-"
         "handwritten-digit-recognition-407eafbc15b0/",
-        checked=("https://github.com/lordrebel/mnist-vit/blob/main/model.py",),
+        checked="https://github.com/lordrebel/mnist-vit/blob/main/model.py",
         published_for="MNIST, 25 epochs",
         settings="patch 7, dim 64, 6 layers, 8 heads, mlp 128, no dropout, Adam 3e-3 throughout, batch 100",
         adapted="normalised by Fashion-MNIST's mean and deviation; trained on if 25 epochs end before the time does. "

@@ -5,19 +5,13 @@
 Each script of this folder writes the log of its own name with :func:`save`; ``machine`` is what
 ``machine.describe()`` returns. A log that is not there yet is named on the page.
 
-throughput.json        written by throughput.py
-    machine, rounds
-    versions           {library: version}, of those that ran
-    missing            {library: why it could not be imported}
+throughput.json
+    versions, missing  {library: version} of those that ran, {library: why it could not be imported}
     models             [{case, name, parameters, difference, memory: {mode: bytes}}]
     cases              [{case, mode, batch, flops, seconds: {name: [one a round]}, first_compiled_step, not_compiled}]
-
-profile_step.json      written by profile_step.py
-    machine
+profile_step.json
     rows               [{case, mode, name, groups: {group of operators: seconds a step}}]
-
-time_to_accuracy.json  written by time_to_accuracy.py
-    machine
+time_to_accuracy.json
     rows               [{recipe, source, parameters, seed, budget, accuracy}], one a recipe, seed and budget; ours first
     reached            [{budget, seed, recipe, accuracy, seconds}]: within ``budget`` the best of the published recipes
                        is ``recipe`` with ``accuracy``; ours, from ``seed``, gets there in ``seconds``, null if never
@@ -44,10 +38,12 @@ HEAD = """# Benchmarks
 
 Written by `tools/benchmarks/report.py` from the logs in `results/`; `make rebuild WHAT=benchmarks` measures again.
 """
+MEMORY = (
+    "Memory is the highest resident memory of a fresh process during two steps, less that before the model was built: "
+    "weights, what forward keeps for backward, gradients and the optimizer's moments."
+)
+NO_MEMORY = "Memory was not measured: that needs Linux's `/proc`."
 NOT_MEASURED = "Not measured yet: `python -m tools.benchmarks.{}`."
-
-
-# The logs
 
 
 def save(log: dict, path: Path) -> None:
@@ -63,16 +59,6 @@ def load(path: Path) -> dict | None:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
-# Statistics
-
-
-def quartiles(values: list[float]) -> tuple[float, float, float]:
-    """Return lower quartile, median and upper quartile."""
-    if len(values) == 1:
-        return (values[0],) * 3
-    return tuple(statistics.quantiles(values, n=4, method="inclusive"))
-
-
 def fastest_published(entry: dict, published: dict[str, str]) -> str:
     """Return which of the published models has the lowest median time in a case."""
     return min(published, key=lambda name: statistics.median(entry["seconds"][name]))
@@ -84,9 +70,6 @@ def speeds(entry: dict, name: str, reference: str) -> list[float]:
     return [theirs / own for theirs, own in zip(seconds[reference], seconds[name], strict=True)]
 
 
-# Markdown
-
-
 def table(header: list[str], rows: list[list[str]], *, words: int = 1) -> str:
     """Return a table; its first columns hold words, the others numbers, aligned to the right."""
     rule = [" --- "] * words + [" ---: "] * (len(header) - words)
@@ -96,7 +79,8 @@ def table(header: list[str], rows: list[list[str]], *, words: int = 1) -> str:
 
 def with_range(values: list[float], form: str) -> str:
     """Return the median, and in brackets the quartiles."""
-    low, median, high = (format(value, form) for value in quartiles(values))
+    quartiles = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else 3 * values
+    low, median, high = (format(value, form) for value in quartiles)
     return f"{median} ({low}–{high})"
 
 
@@ -108,9 +92,6 @@ def machine_line(machine: dict) -> str:
         f"{machine['system']}, Python {machine['python']}, PyTorch {machine['torch']}. "
         f"Measured peak of `torch.mm` in float32: {machine['matmul_flops'] / 1e9:.0f} GFLOP/s.{load}"
     )
-
-
-# Sections
 
 
 def throughput_section(log: dict) -> str:
@@ -127,10 +108,9 @@ def throughput_section(log: dict) -> str:
     ]
     for entry in log["cases"]:
         parts += [f"### {entry['case']}, batch of {entry['batch']}: {entry['mode']}", *_throughput_case(log, entry)]
-    for difference in dict.fromkeys(model["difference"] for model in log["models"] if model["difference"]):
-        names = dict.fromkeys(model["name"] for model in log["models"] if model["difference"] == difference)
-        parts.append(f"{' and '.join(names)}: other parameters than the rest: {difference}.")
-    parts.append(_memory_note(log))
+    differences = {model["name"]: model["difference"] for model in log["models"] if model["difference"]}
+    parts += [f"{name}: other parameters than the rest: {difference}." for name, difference in differences.items()]
+    parts.append(MEMORY if any("memory" in model for model in log["models"]) else NO_MEMORY)
     return "\n\n".join(parts)
 
 
@@ -142,31 +122,25 @@ def _throughput_case(log: dict, entry: dict) -> list[str]:
     for name, seconds in entry["seconds"].items():
         model, median = models.get(name, {}), statistics.median(seconds)
         memory = model.get("memory", {}).get(entry["mode"])
-        rows.append(
-            [
-                name,
-                f"{model['parameters']:,}" if model else "",
-                with_range([1e3 * value for value in seconds], ".1f"),
-                f"{entry['batch'] / median:.0f}",
-                with_range(speeds(entry, name, reference), ".2f") if reference else "–",
-                f"{entry['flops'] / median / log['machine']['matmul_flops']:.0%}",
-                f"{memory / 2**20:.0f}" if memory else "–",
-            ]
-        )
+        parameters = f"{model['parameters']:,}" if model else ""
+        milliseconds = with_range([1e3 * value for value in seconds], ".1f")
+        speed = with_range(speeds(entry, name, reference), ".2f") if reference else "–"
+        share = f"{entry['flops'] / median / log['machine']['matmul_flops']:.0%}"
+        needed = f"{memory / 2**20:.0f}" if memory else "–"
+        rows.append([name, parameters, milliseconds, f"{entry['batch'] / median:.0f}", speed, share, needed])
     header = ["model", "parameters", "ms a step", "images/s", "speed", "share of peak", "memory, MiB"]
     return [table(header, rows), *_findings(entry, reference)]
 
 
 def _findings(entry: dict, reference: str | None) -> list[str]:
-    """Return what a case says about ours, plain and compiled."""
+    """Return what a case shows about ours, plain and compiled."""
     ours, *others = (name for name in entry["seconds"] if name.startswith("vit_course"))
     sentences = []
     if reference:
         speed = statistics.median(speeds(entry, ours, reference))
-        verdict = "reached" if speed >= WANTED_SPEED else "missed"
         sentences.append(
             f"{ours} is {speed:.2f} times as fast as the fastest published model here, {reference}: the course's aim, "
-            f"at least {WANTED_SPEED}, is {verdict}."
+            f"at least {WANTED_SPEED}, is {'reached' if speed >= WANTED_SPEED else 'missed'}."
         )
     for compiled in others:
         sentences.append(
@@ -178,30 +152,19 @@ def _findings(entry: dict, reference: str | None) -> list[str]:
     return [" ".join(sentences)] if sentences else []
 
 
-def _memory_note(log: dict) -> str:
-    if not any("memory" in model for model in log["models"]):
-        return "Memory was not measured: that needs Linux's `/proc`."
-    return (
-        "Memory is the highest resident memory of a fresh process during two steps, less that before the model was "
-        "built: weights, what forward keeps for backward, gradients and the optimizer's moments."
-    )
-
-
 def profile_section(log: dict) -> str:
     """Return a table for each case: milliseconds a step by group of operators."""
     parts = [machine_line(log["machine"])]
-    cases = dict.fromkeys((row["case"], row["mode"]) for row in log["rows"])
-    for case, mode in cases:
+    for case, mode in dict.fromkeys((row["case"], row["mode"]) for row in log["rows"]):
         columns = {row["name"]: row["groups"] for row in log["rows"] if (row["case"], row["mode"]) == (case, mode)}
         groups = [group for group in next(iter(columns.values())) if any(column[group] for column in columns.values())]
-        rows = [[group, *(_milliseconds(column, group) for column in columns.values())] for group in groups]
-        totals = ["together", *(f"{1e3 * sum(column.values()):.1f}" for column in columns.values())]
-        parts += [f"### {case}: {mode}, ms a step", table(["operators", *columns], [*rows, totals])]
+        totals = [sum(column.values()) for column in columns.values()]
+        rows = [["together", *(f"{1e3 * total:.1f}" for total in totals)]]
+        for group in reversed(groups):
+            shares = [(column[group], total) for column, total in zip(columns.values(), totals, strict=True)]
+            rows.insert(0, [group, *(f"{1e3 * seconds:.1f} ({seconds / total:.0%})" for seconds, total in shares)])
+        parts += [f"### {case}: {mode}, ms a step", table(["operators", *columns], rows)]
     return "\n\n".join(parts)
-
-
-def _milliseconds(column: dict[str, float], group: str) -> str:
-    return f"{1e3 * column[group]:.1f} ({column[group] / sum(column.values()):.0%})"
 
 
 def time_to_accuracy_section(log: dict) -> str:
@@ -216,18 +179,15 @@ def time_to_accuracy_section(log: dict) -> str:
         seeds = len({run["seed"] for run in runs})
         lines.append([recipe + source, f"{runs[0]['parameters']:,}", str(seeds), *map(_percent_and_range, cells)])
     header = ["recipe", "parameters", "seeds", *(f"after {budget:g} s" for budget in budgets)]
-    measure = (
-        "Test accuracy after so many seconds of training; over several seeds the median, and in brackets the lowest "
-    )
-    parts = [machine_line(log["machine"]), measure + "and the highest.", table(header, lines)]
+    measure = "Test accuracy after so many seconds of training; over several seeds the median, and in brackets the "
+    parts = [machine_line(log["machine"]), measure + "lowest and the highest.", table(header, lines)]
     return "\n\n".join([*parts, *_reached(log["reached"]), *log["notes"]])
 
 
 def _percent_and_range(values: list[float]) -> str:
-    if not values:
-        return "–"
-    median = f"{statistics.median(values):.1%}"
-    return median if len(values) == 1 else f"{median} ({min(values):.1%}–{max(values):.1%})"
+    if len(values) < 2:
+        return "".join(f"{value:.1%}" for value in values) or "–"
+    return f"{statistics.median(values):.1%} ({min(values):.1%}–{max(values):.1%})"
 
 
 def _reached(rows: list[dict]) -> list[str]:

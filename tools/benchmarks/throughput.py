@@ -13,22 +13,17 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 
-from tools.benchmarks import cases, machine, memory, peers, report
+from tools.benchmarks import cases, cli, machine, memory, peers, report
 
 COMPILED = f"{peers.OURS}, compiled"
 WARM_UP = 2  # steps of each model before any is timed
 
 
 def round_robin(steps: dict[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
-    """Run every step once a round and return its seconds, one a round.
-
-    The order moves on by one from round to round, and every second round runs it backwards, so that none always
-    comes first or always after the same one.
-    """
+    """Run every step once per round, in an order that moves on and turns around; return its seconds, one per round."""
     seconds = {name: [] for name in steps}
     for turn in range(rounds):
         order = list(steps)
@@ -62,23 +57,8 @@ def measure_case(case: cases.Case, mode: str, names: list[str], *, rounds: int, 
     return entry | dict(seconds=round_robin(steps, rounds))
 
 
-def describe_model(case: cases.Case, name: str) -> dict:
-    """Return a model's entry of the log: its parameters, and how they differ from ours."""
-    parameters = sum(parameter.numel() for parameter in peers.build(name, **case.sizes).parameters())
-    difference = peers.PEERS[name].difference if name in peers.PEERS else ""
-    return dict(case=case.title, name=name, parameters=parameters, difference=difference)
-
-
-def main(argv: list[str] | None = None) -> None:
-    """Measure, write the log, print the section of the page."""
-    parser = argparse.ArgumentParser(description="Time our model against published ones.")
-    parser.add_argument("--rounds", type=int, default=16, help="steps of each model in each case (default: 16)")
-    parser.add_argument("--threads", type=int, help="threads of each step (default: PyTorch's choice)")
-    parser.add_argument("--quick", action="store_true", help="a tiny model, uncompiled, no memory: only to see it run")
-    parser.add_argument("--out", type=Path, help=f"the log (default: {report.THROUGHPUT}; none with --quick)")
-    options = parser.parse_args(argv)
-    if options.threads:
-        torch.set_num_threads(options.threads)
+def measure(options: argparse.Namespace) -> dict:
+    """Measure every case, one of them tiny, uncompiled and without memory with ``--quick``; return the log."""
     chosen = {"tiny": cases.TINY} if options.quick else cases.CASES
 
     versions, missing = peers.find()
@@ -89,7 +69,9 @@ def main(argv: list[str] | None = None) -> None:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache  # compile anew: what an earlier run left would be a false gain
         for key, case in chosen.items():
             for name in names:
-                entry = describe_model(case, name)
+                parameters = sum(parameter.numel() for parameter in peers.build(name, **case.sizes).parameters())
+                difference = peers.PEERS[name].difference if name in peers.PEERS else ""
+                entry = dict(case=case.title, name=name, parameters=parameters, difference=difference)
                 if memory.is_measurable() and not options.quick:
                     entry["memory"] = memory.in_fresh_process(key, name, torch.get_num_threads())
                 result["models"].append(entry)
@@ -98,10 +80,14 @@ def main(argv: list[str] | None = None) -> None:
                 result["cases"].append(entry)
                 peak = machine.matmul_peak()
                 result["machine"]["matmul_flops"] = max(peak, result["machine"]["matmul_flops"])
-    out = options.out or (None if options.quick else report.THROUGHPUT)
-    if out:
-        report.save(result, out)
-    print(report.throughput_section(result))
+    return result
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Measure, write the log, print the section of the page."""
+    parser = cli.parser("Time our model against published ones.", report.THROUGHPUT)
+    parser.add_argument("--rounds", type=int, default=16, help="steps of each model in each case (default: 16)")
+    cli.run(parser, argv, measure, report.THROUGHPUT)
 
 
 if __name__ == "__main__":

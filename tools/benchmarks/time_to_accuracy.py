@@ -12,12 +12,11 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 
-from tools.benchmarks import machine, report, timed_runs
+from tools.benchmarks import cli, machine, report, timed_runs
 from tools.benchmarks.published_recipes import RECIPES
 from vit_course import data
 from vit_course.data import LabelledImages
@@ -44,25 +43,13 @@ def plan(marks: Sequence[float], recipes: Sequence[str], shorter: Sequence[float
 
 
 def summary(runs: Sequence[dict]) -> dict:
-    """Return what the report shows, from the runs so far.
-
-    Returns:
-        ``rows``: a recipe's accuracy at a mark, ours first; ``reached``: for each mark the best published accuracy, and
-        the seconds of our shortest run that has it; ``notes``: sentences about the recipes and the runs.
-    """
+    """Return ``rows``, ``reached`` and ``notes``, as ``report.py`` describes them, from the runs so far."""
     tests = [test | run for run in sorted(runs, key=lambda run: run["recipe"] != OURS) for test in run["tests"]]
-    rows = [
-        dict(
-            recipe=_title(test["recipe"]),
-            source=RECIPES[test["recipe"]].source if test["recipe"] in RECIPES else "",
-            parameters=test["parameters"],
-            seed=timed_runs.SEED,
-            budget=test["mark"],
-            seconds=test["seconds"],
-            accuracy=test["accuracy"],
-        )
-        for test in tests
-    ]
+    rows = []
+    for test in tests:
+        source = RECIPES[test["recipe"]].source if test["recipe"] in RECIPES else ""
+        about = dict(recipe=_title(test["recipe"]), source=source, parameters=test["parameters"], seed=timed_runs.SEED)
+        rows.append(about | dict(budget=test["mark"], seconds=test["seconds"], accuracy=test["accuracy"]))
     ours = [test for test in tests if test["recipe"] == OURS]
     theirs = [test for test in tests if test["recipe"] != OURS]
     reached = []
@@ -91,7 +78,7 @@ def _notes(runs: Sequence[dict]) -> list[str]:
         "meant for more time or another machine than here, and go further there.",
         *(
             f"{recipe.title}, published for {recipe.published_for}: {recipe.settings}. Changed: {recipe.adapted}. "
-            f"Read at {' and '.join(f'<{page}>' for page in recipe.checked)}.{losses.get(name, '')}"
+            f"Read at <{recipe.checked}>.{losses.get(name, '')}"
             for name, recipe in RECIPES.items()
         ),
     ]
@@ -101,33 +88,27 @@ def _disturbance(runs: Sequence[dict]) -> list[str]:
     """Return a sentence on what else kept the machine busy."""
     if not runs:
         return []
+
+    def evenness(run: dict) -> float:
+        speeds = [part["images_per_second"] for part in run["slices"]]
+        return min(speeds) / statistics.median(speeds)
+
     loads = [load for run in runs for load in run["load"] if load is not None]
-    run = min(runs, key=_evenness)
-    load = f"The load average was {min(loads):g} to {max(loads):g} before and after runs. " if loads else ""
-    sentences = [
-        f"{load}The slowest part, of {timed_runs.SLICE:g} s or the rest, of any run went at {_evenness(run):.0%} of "
-        f"that run's median speed: {_title(run['recipe'])}, {run['budget']:g} s."
-    ]
+    run = min(runs, key=evenness)
+    sentences = [f"The load average was {min(loads):g} to {max(loads):g} before and after runs."] if loads else []
+    sentences.append(
+        f"The slowest part, of {timed_runs.SLICE:g} s or the rest, of any run went at {evenness(run):.0%} of that "
+        f"run's median speed: {_title(run['recipe'])}, {run['budget']:g} s."
+    )
     over = [test for run in runs if run["recipe"] == OURS for test in run["tests"] if test["seconds"] > test["mark"]]
     sentences += [f"Our run of {test['mark']:g} s took {test['seconds']:.1f} s." for test in over]
     return [" ".join(sentences)]
 
 
-def _evenness(run: dict) -> float:
-    speeds = [part["images_per_second"] for part in run["slices"]]
-    return min(speeds) / statistics.median(speeds)
-
-
 def our_run(dataset: str, seconds: float, speed: float, *, threads: int, slice_seconds: float) -> tuple[dict, float]:
-    """Train ours so that it ends within its budget, with fewer epochs where it does not.
+    """Train ours so that it ends within its budget of ``seconds``, with fewer epochs where it does not.
 
-    Args:
-        dataset, threads, slice_seconds: see :func:`timed_runs.train_ours`.
-        seconds: the budget.
-        speed: epochs per second, as far as it is known.
-
-    Returns:
-        The run, and its own speed, with which the next one's epochs come closer.
+    ``speed`` is in epochs per second, as far as it is known; the run's own is returned with it, for the next one.
     """
     for _ in range(ATTEMPTS):
         epochs = round(MARGIN * seconds * speed, 3)
@@ -146,14 +127,7 @@ def benchmark(
     marks: Sequence[float],
     slice_seconds: float = timed_runs.SLICE,
 ) -> dict:
-    """Make the runs and return the log.
-
-    Args:
-        dataset: a name that ``load_dataset`` knows.
-        runs: see :func:`plan`.
-        marks: seconds at which the published recipes are tested.
-        slice_seconds: see :func:`timed_runs.train_published`.
-    """
+    """Make the runs of :func:`plan` and return the log; the published recipes are tested at each of the ``marks``."""
     threads, ours = torch.get_num_threads(), preset(dataset, timed_runs.PRESET)
     settings = dict(dataset=dataset, marks=list(marks), valid_fraction=ours.valid_fraction)
     log = dict(machine=machine.describe(), settings=settings | dict(ours=dataclasses.asdict(ours)), runs=[])
@@ -178,38 +152,30 @@ def benchmark(
 def published_sets(dataset: str, valid_fraction: float) -> list[LabelledImages]:
     """Return the images to train on, the same as ours, and those to test with, at 28 pixels."""
     train_set, test_set = data.load_dataset(dataset)
-    return [_at_28_pixels(images) for images in (train_set.split(valid_fraction)[0], test_set)]
+    sets = [train_set.split(valid_fraction)[0], test_set]
+    if train_set.images.shape[-1] == 28:
+        return sets
+    about = dict(class_names=train_set.class_names, mean=train_set.mean, std=train_set.std)
+    return [LabelledImages(F.interpolate(each.images, size=28), each.labels, **about) for each in sets]
 
 
-def _at_28_pixels(images: LabelledImages) -> LabelledImages:
-    if images.images.shape[-1] == 28:
-        return images
-    about = dict(class_names=images.class_names, mean=images.mean, std=images.std)
-    return LabelledImages(F.interpolate(images.images, size=28), images.labels, **about)
-
-
-def main(argv: list[str] | None = None) -> None:
-    """Measure, write the log, print the section of the page."""
-    parser = argparse.ArgumentParser(description="Compare accuracy after equal time: our preset, published recipes.")
-    parser.add_argument("--seconds", type=float, nargs="+", default=MARKS, help="marks (default: 60 120 300)")
-    everyone = [*RECIPES, OURS]
-    parser.add_argument("--recipes", nargs="+", choices=everyone, default=everyone, help="default: all")
-    parser.add_argument("--threads", type=int, help="threads of each run (default: PyTorch's choice)")
-    parser.add_argument("--quick", action="store_true", help="seconds, on the digits: only to see it run")
-    parser.add_argument("--out", type=Path, help=f"the log (default: {report.TIME_TO_ACCURACY}; none with --quick)")
-    options = parser.parse_args(argv)
-    if options.threads:
-        torch.set_num_threads(options.threads)
+def measure(options: argparse.Namespace) -> dict:
+    """Make the runs of ``--recipes``, on the digits and in seconds with ``--quick``, and return the log."""
     if options.quick:
         dataset, marks, shorter, slice_seconds = "digits", [0.5, 1.0], [0.25], 0.5
     else:
         dataset, marks, slice_seconds = "fashion_mnist", list(options.seconds), timed_runs.SLICE
         shorter = [seconds for seconds in SHORTER_BUDGETS if seconds < max(marks)]
-    log = benchmark(dataset, plan(marks, options.recipes, shorter), marks=marks, slice_seconds=slice_seconds)
-    out = options.out or (None if options.quick else report.TIME_TO_ACCURACY)
-    if out:
-        report.save(log, out)
-    print(report.time_to_accuracy_section(log))
+    return benchmark(dataset, plan(marks, options.recipes, shorter), marks=marks, slice_seconds=slice_seconds)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Measure, write the log, print the section of the page."""
+    parser = cli.parser("Compare accuracy after equal time: our preset, published recipes.", report.TIME_TO_ACCURACY)
+    parser.add_argument("--seconds", type=float, nargs="+", default=MARKS, help="marks (default: 60 120 300)")
+    everyone = [*RECIPES, OURS]
+    parser.add_argument("--recipes", nargs="+", choices=everyone, default=everyone, help="default: all")
+    cli.run(parser, argv, measure, report.TIME_TO_ACCURACY)
 
 
 if __name__ == "__main__":

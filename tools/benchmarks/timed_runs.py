@@ -35,11 +35,8 @@ class Pace:
         self.slice_seconds, self.now = slice_seconds, now
         self.started, self.left_out = now(), 0.0
         self.images, self.seconds = 0, 0.0
+        self.first_image, self.first_second, self.losses = 0, 0.0, []  # of the running slice
         self.slices: list[dict] = []
-        self._begin_slice()
-
-    def _begin_slice(self) -> None:
-        self.first_image, self.first_second, self.losses = self.images, self.seconds, []
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -63,7 +60,7 @@ class Pace:
             loss = statistics.fmean(self.losses)
             figures = dict(seconds=round(self.seconds, 2), images_per_second=round(speed, 1))
             self.slices.append(figures | dict(loss=round(loss, 4) if math.isfinite(loss) else None))
-        self._begin_slice()
+        self.first_image, self.first_second, self.losses = self.images, self.seconds, []
 
     def tested(self, mark: float, accuracy: float) -> dict:
         """Return the entry of a test that follows the last step."""
@@ -79,14 +76,7 @@ def train_published(
     slice_seconds: float = SLICE,
     now: Now = time.perf_counter,
 ) -> dict:
-    """Train by a published recipe until the last mark.
-
-    Args:
-        recipe: what to train, and how.
-        train_set, test_set: images in [0, 1]; the recipe says whether they are normalised.
-        marks: seconds of training; the test set is looked at after the step that reaches one.
-        slice_seconds: length of a slice.
-        now: where the clock reads its seconds.
+    """Train by a published recipe and test after the step that reaches each of the ``marks``, in seconds of training.
 
     Returns:
         ``parameters``, ``slices`` and ``tests``, one for each mark.
@@ -127,7 +117,7 @@ class TimedTrainer(Trainer):
     pace: Pace
 
     def step(self, batch: Tensor) -> float:
-        """Train on one batch."""
+        """Train on one batch, by the clock."""
         loss = super().step(batch)
         self.pace.add(len(batch), loss)
         return loss

@@ -1,22 +1,19 @@
 """What all explorers share: controls above a picture, drawn again whenever one of them changes."""
 
 import base64
-import functools
 import io
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import ipywidgets
 import numpy as np
-import torch
+from PIL import Image
 from torch import Tensor
 
-from vit_course import plots
-from vit_course.explore.picture import GridPicture
-from vit_course.plots import COLORS, INK, STYLE
+from vit_course.explore.drawing import WIDTH, in_course_look
+from vit_course.explore.picture import GridPicture, OptionalGridPicture
+from vit_course.plots import COLORS, INK
 
-WIDTH = 8.5  # inches
-DPI = 110
 LINE = 112  # letters in a line of the headline
 STILL = "A still picture: run the cell in JupyterLab or Notebook, and it answers."
 
@@ -38,15 +35,15 @@ class Explorer(ipywidgets.VBox):
     def __init__(
         self, figure, controls: Mapping[str, ipywidgets.Widget], picture: GridPicture, moving: Iterable
     ) -> None:
-        height = figure.get_figheight()
         self.figure, self.controls, self.picture = figure, dict(controls), picture
+        edge = 0.1 / figure.get_figheight()
         at_top = dict(va="top", size=10, color=INK, linespacing=1.4, parse_math=False)  # a $ may have been typed
-        self._headline = figure.text(0.1 / WIDTH, 1 - 0.1 / height, "", **at_top)
-        self._footer = figure.text(0.1 / WIDTH, 0.1 / height, self.hint, va="bottom", size=9, color=COLORS["residual"])
-        self._moving = [*moving, self._headline]  # all else is drawn once
+        self._headline = figure.text(0.1 / WIDTH, 1 - edge, "", **at_top)
+        self._footer = figure.text(0.1 / WIDTH, edge, self.hint, va="bottom", size=9, color=COLORS["residual"])
+        self._moving = [*moving, self._headline]  # everything else is drawn once
         for artist in self._moving:
             artist.set_animated(True)
-        self._grounds = {}
+        self._backgrounds = {}  # by footer
         self.picture.label = f"{self.name}. {self.hint}"
         for control in self.controls.values():
             control.style.description_width = "initial"
@@ -64,26 +61,23 @@ class Explorer(ipywidgets.VBox):
         return self.picture.text
 
     def show(self) -> str:
-        """Put what the controls say into the figure and into ``values``; return what is seen, in words."""
+        """Put what the controls hold into the figure and into ``values``; return what is seen, in words."""
         raise NotImplementedError
 
     def still(self) -> bytes:
-        """Return the picture as a PNG file that says that it stands still."""
+        """Return the picture as a PNG file whose footer tells that it does not respond."""
         return self._draw(STILL)
 
+    @in_course_look
     def _draw(self, footer: str) -> bytes:
-        import matplotlib
-        from PIL import Image
-
         canvas = self.figure.canvas
-        with matplotlib.rc_context(STYLE):
-            if footer not in self._grounds:
-                self._footer.set_text(footer)
-                canvas.draw()  # leaves out what moves
-                self._grounds[footer] = canvas.copy_from_bbox(self.figure.bbox)
-            canvas.restore_region(self._grounds[footer])
-            for artist in self._moving:
-                self.figure.draw_artist(artist)
+        if footer not in self._backgrounds:
+            self._footer.set_text(footer)
+            canvas.draw()  # leaves out what moves
+            self._backgrounds[footer] = canvas.copy_from_bbox(self.figure.bbox)
+        canvas.restore_region(self._backgrounds[footer])
+        for artist in self._moving:
+            self.figure.draw_artist(artist)
         file = io.BytesIO()
         Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3]).save(file, format="png", compress_level=1)
         return file.getvalue()
@@ -103,83 +97,29 @@ class Explorer(ipywidgets.VBox):
     def _repr_mimebundle_(self, **options: object) -> dict[str, object]:
         bundle = super()._repr_mimebundle_(**options)
         words = f"explore.{self.name}: {self.text}\nRun this cell in JupyterLab or Notebook, and the picture answers."
-        return bundle | {"text/plain": words, "image/png": base64.b64encode(self._draw(STILL)).decode()}
+        return bundle | {"text/plain": words, "image/png": base64.b64encode(self.still()).decode()}
 
 
-def in_course_look(make: Callable[..., Explorer]) -> Callable[..., Explorer]:
-    """Let a function draw in the course's look, whatever was plotted before it is called."""
+class TokenExplorer(Explorer):
+    """An explorer whose picture selects a patch, or, by a check box or the Escape key, the class token."""
 
-    @functools.wraps(make)
-    def drawn(*arguments: object, **options: object) -> Explorer:
-        import matplotlib
+    hint = "Click a patch, or reach the picture by Tab and move with the arrow keys; Escape: the class token."
 
-        with matplotlib.rc_context(STYLE):
-            return make(*arguments, **options)
+    def __init__(
+        self, figure, controls: dict, grid_size: tuple[int, int], places: list[list[float]], moving: Iterable
+    ) -> None:
+        self._patch = self._was = (grid_size[0] // 2, grid_size[1] // 2)  # to come back to from the class token
+        box = ipywidgets.Checkbox(False, description="class token", indent=False)
+        picture = OptionalGridPicture(shape=grid_size, places=places, selected=self._patch)
+        super().__init__(figure, controls | dict(class_token=box), picture, moving)
 
-    return drawn
-
-
-def new_figure(height: float):
-    """Return an empty figure in the course's look, without the pyplot that would show it twice."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH, height), dpi=DPI, layout="none")  # no layout to compute at every click
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def add_axes(figure, left: float, top: float, width: float, height: float, *, ticks: bool = False):
-    """Add axes at a place given in inches from the figure's upper left corner."""
-    total = figure.get_figheight()
-    axes = figure.add_axes((left / WIDTH, (total - top - height) / total, width / WIDTH, height / total))
-    axes.set_anchor("N")
-    if not ticks:  # an axis without ticks takes its time to draw nothing
-        axes.xaxis.set_visible(False)
-        axes.yaxis.set_visible(False)
-    return axes
-
-
-def place(axes) -> list[float]:
-    """Return where axes lie in the picture: ``[left, top, width, height]`` as fractions, from the upper left corner."""
-    axes.apply_aspect()
-    box = axes.get_position()
-    return [box.x0, 1 - box.y1, box.width, box.height]
-
-
-def add_image(axes, image: Tensor, title: str = "") -> None:
-    """Draw an image and keep the axes to it, whatever is added to them later."""
-    plots.show_image(axes, image, title)
-    height, width = image.shape[1:]
-    axes.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5))
-
-
-def add_scale(figure, left: float, top: float, width: float, low: str, *, around_zero: bool = False):
-    """Add a colour scale with its lowest value at the left; return the text at its right, for the highest one."""
-    axes = add_axes(figure, left, top, width, 0.09)
-    plots.show_matrix(axes, torch.linspace(-1, 1, 256)[None], aspect="auto", around_zero=around_zero)
-    axes.text(-8, 0, low, ha="right", va="center", size=9)
-    return axes.text(264, 0, "", ha="left", va="center", size=9)
-
-
-def percent(share: object, decimals: int = 0) -> str:
-    """Write a share as ``41 %``."""
-    return f"{100 * float(share):.{decimals}f}\u00a0%"  # a space at which no line breaks
-
-
-class Frame:
-    """An outline around one cell of axes, in a colour with a white rim, seen on light and dark."""
-
-    def __init__(self, axes, color: str = "query") -> None:
-        from matplotlib.patches import Rectangle
-        from matplotlib.patheffects import withStroke
-
-        self.rectangle = Rectangle((0, 0), 1, 1, fill=False, color=COLORS[color], linewidth=2.2, zorder=5)
-        self.rectangle.set(path_effects=[withStroke(linewidth=4.5, foreground="white")], clip_on=False)
-        axes.add_patch(self.rectangle)
-
-    def around(self, corner: tuple[int, int] | None, height: int = 1, width: int = 1) -> None:
-        """Lie around ``height`` rows and ``width`` columns of the picture from its upper left ``corner``, or hide."""
-        self.rectangle.set_visible(corner is not None)
-        if corner is not None:
-            self.rectangle.set_bounds(corner[1] - 0.5, corner[0] - 0.5, width, height)
+    def query(self) -> tuple[int, int] | None:
+        """Return the chosen patch, or None for the class token, after bringing check box and picture into step."""
+        box = self.controls["class_token"]
+        if self.picture.selected != self._was:
+            box.value = self.picture.selected is None
+        else:
+            self.picture.selected = None if box.value else self._patch
+        self._was = self.picture.selected
+        self._patch = self._was or self._patch
+        return self._was

@@ -9,39 +9,38 @@ from torch import Tensor
 from vit_course import VisionTransformer, arguments
 
 
-def checked_model(model: object) -> VisionTransformer:
-    """Return the model if it is one of this course."""
+def check_model(model: object) -> None:
+    """Check that the model is one of this course."""
     if not isinstance(model, VisionTransformer):
         raise ValueError(f"model must be a vit_course.VisionTransformer; got {type(model).__name__}")
-    return model
 
 
-def checked_images(name: str, images: object, model: VisionTransformer, axes: str) -> Tensor:
-    """Return an image ``"c h w"`` or a batch ``"b c h w"`` if it has the model's channels and size."""
+def check_size(name: str, images: object, model: VisionTransformer, axes: str) -> None:
+    """Check an image ``"c h w"`` or a batch ``"b c h w"``: it has the model's channels and size."""
     embedding = model.embedding.patch_embedding
     sizes = (embedding.in_channels, *embedding.image_size)
     arguments.shaped(name, images, axes, (None,) * (len(axes.split()) - 3) + sizes)
-    return images.detach()
+
+
+def check_range(name: str, images: Tensor, where: str = "") -> None:
+    """Check that all values are in [0, 1]."""
+    if not images.numel() or not (images.min() >= 0 and images.max() <= 1):
+        came = f"{images.min():.2f} to {images.max():.2f}" if images.numel() else "no values"
+        raise ValueError(f"{name} must hold values in [0, 1]{where}; got {came}")
 
 
 def as_read(name: str, images: Tensor, about: Mapping | None) -> Tensor:
-    """Return images as the model reads them: normalised by what ``about`` says, or as they are."""
+    """Return images as the model reads them: normalized by what ``about`` holds, or as they are."""
+    images = images.detach()
     if about is None:
         return images
     if not isinstance(about, Mapping) or not {"mean", "std"} <= about.keys():
         raise ValueError(f"about must hold mean and std, as load_trained returns them; got {about!r}")
-    in_range(name, images, "as they are before about normalises them")
+    check_range(name, images, ", as they are before about normalises them")
     mean, std = (torch.as_tensor(about[key], dtype=images.dtype)[:, None, None] for key in ("mean", "std"))
     if len(mean) != images.shape[-3] or len(std) != images.shape[-3]:
         raise ValueError(f"about must have one mean and std a channel, {images.shape[-3]}; got {len(mean)}, {len(std)}")
     return (images - mean) / std
-
-
-def in_range(name: str, images: Tensor, where: str = "") -> None:
-    """Check that all values are in [0, 1]."""
-    if not images.numel() or not (images.min() >= 0 and images.max() <= 1):
-        came = f"{images.min():.2f} to {images.max():.2f}" if images.numel() else "no values"
-        raise ValueError(f"{name} must hold values in [0, 1]{where and ', '}{where}; got {came}")
 
 
 @contextmanager

@@ -4,11 +4,13 @@ import ipywidgets
 import torch
 from einops import rearrange
 from jaxtyping import Float
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgb
 from torch import Tensor
 
 from vit_course import arguments, patchify, plots
-from vit_course.explore import model_input
-from vit_course.explore.explorer import Explorer, Frame, add_axes, add_image, in_course_look, new_figure, place
+from vit_course.explore import drawing, model_input
+from vit_course.explore.explorer import Explorer
 from vit_course.explore.picture import GridPicture
 
 MOST_PATCHES = 1024  # finer grids cannot be clicked
@@ -18,7 +20,7 @@ CHANNELS = {1: {"grey": "#555c68"}, 3: {"red": "#b3261e", "green": "#1b7f4b", "b
 ORDERS = ("(c p1 p2)", "(p1 p2 c)")
 
 
-@in_course_look
+@drawing.in_course_look
 def patches(image: Float[Tensor, "c h w"], *, patch_size: int | None = None) -> Explorer:
     """Click a patch of the image and see its vector: for each patch size that fits, in both orders of flattening.
 
@@ -35,7 +37,7 @@ def patches(image: Float[Tensor, "c h w"], *, patch_size: int | None = None) -> 
     c, height, width = arguments.float_tensor("image", image, "c h w").shape
     if c not in CHANNELS:
         raise ValueError(f"image must have 1 or 3 channels in front, (c, h, w); got shape {tuple(image.shape)}")
-    model_input.in_range("image", image)
+    model_input.check_range("image", image)
     common = [p for p in range(1, min(height, width) + 1) if height % p == width % p == 0]
     sizes = [p for p in common if height * width // p**2 <= MOST_PATCHES]
     if not sizes:
@@ -54,10 +56,14 @@ class PatchExplorer(Explorer):
     hint = "Click a patch, or reach the picture by Tab and move with the arrow keys."
 
     def __init__(self, image: Tensor, sizes: list[int], patch_size: int) -> None:
-        self.image = image
-        self.channels = CHANNELS[len(image)]
-        figure = new_figure(5.1)
-        self._draw_image(figure)
+        self.image, self.channels = image, CHANNELS[len(image)]
+        colors = torch.tensor([to_rgb(color) for color in self.channels.values()])
+        self._bright = colors / colors.amax(dim=1, keepdim=True) if len(image) == 3 else torch.ones(1, 3)
+        figure = drawing.new_figure(5.1)
+        axes = drawing.add_axes(figure, 0.12, 0.95, SIDE, SIDE)
+        drawing.add_image(axes, image)
+        self._cuts = axes.add_collection(LineCollection([], colors="white"))
+        self._frame = drawing.Frame(axes)
         self._draw_patch(figure)
         self._draw_vector(figure)
         controls = dict(
@@ -66,39 +72,30 @@ class PatchExplorer(Explorer):
         )
         shape = tuple(side // patch_size for side in image.shape[1:])
         middle = tuple(size // 2 for size in shape)
-        picture = GridPicture(shape=shape, places=[place(self._image_axes)], selected=middle)
-        moving = [self._cuts, self._frame.rectangle, self._image_axes.title, self._patch, self._patch.axes.title]
+        picture = GridPicture(shape=shape, places=[drawing.place(axes)], selected=middle)
+        moving = [self._cuts, self._frame, axes.title, self._patch, self._patch.axes.title]
         moving += [*self._planes, *self._indices, self._strip.axes, self._first, *self._numbers]
         super().__init__(figure, controls, picture, moving)
 
-    def _draw_image(self, figure) -> None:
-        from matplotlib.collections import LineCollection
-
-        self._image_axes = axes = add_axes(figure, 0.12, 0.95, SIDE, SIDE)
-        add_image(axes, self.image)
-        self._cuts = axes.add_collection(LineCollection([], colors="white"))
-        self._frame = Frame(axes)
-
     def _draw_patch(self, figure) -> None:
-        patch_axes = add_axes(figure, 3.0, 0.95, SIDE, SIDE)
-        plots.show_image(patch_axes, torch.zeros(len(self.image), 1, 1))
-        self._patch = patch_axes.images[0]
+        axes = drawing.add_axes(figure, 3.0, 0.95, SIDE, SIDE)
+        plots.show_image(axes, torch.zeros(len(self.image), 1, 1))
+        self._patch = axes.images[0]
         self._planes, self._indices = [], []
         for number, (name, color) in enumerate(self.channels.items()):
             side, top = SIDE / 3 - 0.08, 0.95 + SIDE / 3 * number
-            axes = add_axes(figure, 5.95, top, side, side)
+            axes = drawing.add_axes(figure, 5.95, top, side, side)
             plots.show_image(axes, torch.zeros(3, 1, 1))
             self._planes.append(axes.images[0])
             axes.text(1.08, 0.62, name, transform=axes.transAxes, color=color, va="center", size=10)
             self._indices.append(axes.text(1.08, 0.32, "", transform=axes.transAxes, va="center", size=9))
 
     def _draw_vector(self, figure) -> None:
-        axes = add_axes(figure, 0.12, 3.8, 8.26, 0.24, ticks=True)
+        axes = drawing.add_axes(figure, 0.12, 3.8, 8.26, 0.24, ticks=True)
         self._strip = plots.show_matrix(axes, torch.zeros(1, 1, 3), aspect="auto")
-        self._strip.axes.yaxis.set_visible(False)
-        self._strip.axes.tick_params(labelsize=9, length=3, pad=2)
-        self._strip.axes.set_title("", loc="left", size=10)
-        axes = add_axes(figure, 0.12, 4.34, 8.26, 0.26)
+        axes.yaxis.set_visible(False)
+        axes.tick_params(labelsize=9, length=3, pad=2)
+        axes = drawing.add_axes(figure, 0.12, 4.34, 8.26, 0.26)
         self._first = plots.show_matrix(axes, torch.zeros(1, FIRST, 3), aspect="auto")
         style = dict(ha="center", va="center", color="white", size=9)
         self._numbers = [axes.text(index, 0, "", **style) for index in range(FIRST)]
@@ -107,29 +104,27 @@ class PatchExplorer(Explorer):
         """Draw the chosen patch and its vector."""
         p, order = self.controls["patch_size"].value, self.controls["order"].value
         c, height, width = self.image.shape
-        grid = height // p, width // p
-        if self.picture.shape != grid:
-            self.picture.arrange(grid, self.picture.places)
+        rows, columns = height // p, width // p
+        self.picture.set_shape((rows, columns))
         row, column = self.picture.selected
-        number = row * grid[1] + column
+        number = row * columns + column
         flat = patchify(self.image[None], p)[0, number]
         self.values = rearrange(flat, f"(c p1 p2) -> {order}", c=c, p1=p)
         self._show_cuts(p)
         self._show_patch(rearrange(flat, "(c p1 p2) -> c p1 p2", c=c, p1=p), order)
         self._show_vector(order, p)
-        self._image_axes.title.set_text(f"{grid[0]} × {grid[1]} = {grid[0] * grid[1]} patches")
+        self._frame.axes.title.set_text(f"{rows} × {columns} = {rows * columns} patches")
         self._patch.axes.title.set_text(f"patch {row, column}: {p} × {p} pixels")
+        if c == 1:
+            about_order = "With one channel both orders are the same."
+        elif order == ORDERS[0]:
+            about_order = f"Flattened as {order}, the order of patchify, all {p * p:,} red values come first."
+        else:
+            about_order = f"Flattened as {order}, red, green and blue of a pixel stand together: not patchify's order."
         return (
-            f"Patch {row, column} is number {number} of 0 to {grid[0] * grid[1] - 1}. "
-            f"It has {c} · {p} · {p} = {len(flat):,} values. {self._order(order, p)}"
+            f"Patch {row, column} is number {number} of 0 to {rows * columns - 1}. "
+            f"It has {c} · {p} · {p} = {len(flat):,} values. {about_order}"
         )
-
-    def _order(self, order: str, p: int) -> str:
-        if len(self.channels) == 1:
-            return "With one channel both orders are the same."
-        if order == ORDERS[0]:
-            return f"Flattened as {order}, the order of patchify, all {p * p:,} red values come first."
-        return f"Flattened as {order}, red, green and blue of a pixel stand together: not patchify's order."
 
     def _show_cuts(self, p: int) -> None:
         _, height, width = self.image.shape
@@ -138,47 +133,34 @@ class PatchExplorer(Explorer):
         self._cuts.set_segments(across + down)
         self._cuts.set_linewidth(2.5 if height // p <= 8 else 1.2 if height // p <= 16 else 0.6)
         row, column = self.picture.selected
-        self._frame.around((row * p, column * p), p, p)
+        self._frame.surround((row * p, column * p), p, p)
 
     def _show_patch(self, patch: Tensor, order: str) -> None:
         c, p, _ = patch.shape
-        edges = (-0.5, p - 0.5, p - 0.5, -0.5)
+        planes = patch[..., None] * self._bright[:, None, None]  # (c, p1, p2, rgb)
         picture = patch[0] if c == 1 else rearrange(patch, "c p1 p2 -> p1 p2 c")
-        shades = [plane[..., None] * color for plane, color in zip(patch, self._colors(), strict=True)]  # (p1, p2, rgb)
-        for image, data in ((self._patch, picture), *zip(self._planes, shades, strict=True)):
+        for image, data in zip([self._patch, *self._planes], [picture, *planes], strict=True):
             image.set_data(data.numpy())
-            image.set_extent(edges)
+            image.set_extent((-0.5, p - 0.5, p - 0.5, -0.5))
         for channel, text in enumerate(self._indices):
             first, step = (channel * p * p, 1) if order == ORDERS[0] else (channel, c)
-            last = first + step * (p * p - 1)
             middle = " to " if step == 1 else f", {first + step}, … "
-            text.set_text(f"index {first}" if p == 1 else f"index {first}{middle}{last}")
-
-    def _colors(self) -> Tensor:
-        from matplotlib.colors import to_rgb
-
-        if len(self.channels) == 1:
-            return torch.ones(1, 3)
-        colors = torch.tensor([to_rgb(color) for color in self.channels.values()])
-        return colors / colors.amax(dim=1, keepdim=True)
+            text.set_text(f"index {first}" if p == 1 else f"index {first}{middle}{first + step * (p * p - 1)}")
 
     def _show_vector(self, order: str, p: int) -> None:
-        from matplotlib.colors import to_rgb
-
         c, length = len(self.channels), len(self.values)
         channel = rearrange(torch.arange(c)[:, None, None].expand(c, p, p), f"c p1 p2 -> {order}")
-        self._strip.set_data((self.values[None, :, None] * self._colors()[channel]).numpy())
+        self._strip.set_data((self.values[None, :, None] * self._bright[channel]).numpy())
         self._strip.set_extent((-0.5, length - 0.5, 0.5, -0.5))
-        ticks = sorted({*range(0, length, max(1, p * p)), length - 1})
+        ticks = sorted({*range(0, length, p * p), length - 1})
         self._strip.axes.set(xlim=(-0.5, length - 0.5), xticks=ticks)
-        first = f"below, the first {FIRST}" if length > FIRST else "below, all of them"
-        self._strip.axes.set_title(f"its vector, {order}: {length:,} values; {first}", loc="left", size=10)
-        names = list(self.channels)
-        shown = torch.ones(1, FIRST, 3)
+        below = f"below, the first {FIRST}" if length > FIRST else "below, all of them"
+        self._strip.axes.set_title(f"its vector, {order}: {length:,} values; {below}", loc="left", size=10)
+        names, grounds = list(self.channels), torch.ones(1, FIRST, 3)
         for index, text in enumerate(self._numbers):
             text.set_text("")
             if index < length:
                 name = names[channel[index]]
-                shown[0, index] = torch.tensor(to_rgb(self.channels[name]))
+                grounds[0, index] = torch.tensor(to_rgb(self.channels[name]))
                 text.set_text((f"{name[0].upper()} " if c > 1 else "") + f"{self.values[index]:.2f}")
-        self._first.set_data(shown.numpy())
+        self._first.set_data(grounds.numpy())

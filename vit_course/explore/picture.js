@@ -11,8 +11,8 @@ const STEPS = {
   PageDown: [Infinity, 0],
 };
 
-function element(name, className, attributes = {}) {
-  const made = document.createElement(name);
+function append(parent, name, className, attributes = {}) {
+  const made = parent.appendChild(document.createElement(name));
   made.className = className;
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   return made;
@@ -29,20 +29,18 @@ function nameSliders(frame) {
 
 const clamp = (value, size) => Math.min(Math.max(value, 0), size - 1);
 const percent = (fraction) => `${100 * fraction}%`;
+const same = (cell, other) => String(cell) === String(other);
 
 function render({ model, el }) {
-  const frame = element("div", "vit-picture");
+  // without the attribute JupyterLab takes the arrow keys for its own
+  const frame = append(el, "div", "vit-picture", { "data-lm-suppress-shortcuts": "true" });
+  const image = append(frame, "img", "vit-picture-image", { draggable: "false" });
+  const cursors = append(frame, "div", "vit-picture-cursors");
+  const says = append(frame, "div", "vit-picture-says", { role: "status", "aria-live": "polite" });
   if (model.get("places").length) {
-    frame.setAttribute("tabindex", "0");
-    frame.setAttribute("role", "application");
-    frame.setAttribute("aria-roledescription", "picture with cells");
+    const attributes = { tabindex: 0, role: "application", "aria-roledescription": "picture with cells" };
+    for (const [key, value] of Object.entries(attributes)) frame.setAttribute(key, value);
   }
-  frame.setAttribute("data-lm-suppress-shortcuts", "true"); // or JupyterLab takes the arrow keys for its own
-  const image = element("img", "vit-picture-image", { draggable: "false" });
-  const says = element("div", "vit-picture-says", { role: "status", "aria-live": "polite" });
-  const cursors = element("div", "vit-picture-cursors");
-  frame.append(image, cursors, says);
-  el.append(frame);
 
   let url = null;
   function showPicture() {
@@ -55,22 +53,20 @@ function render({ model, el }) {
 
   function showWords() {
     if (model.get("places").length) frame.setAttribute("aria-label", model.get("label"));
-    image.alt = model.get("text");
-    says.textContent = model.get("text");
+    image.alt = says.textContent = model.get("text");
   }
 
   function showCursor() {
     const selected = model.get("selected");
     const [rows, columns] = model.get("shape");
     cursors.replaceChildren();
-    if (!selected) return;
-    for (const [left, top, width, height] of model.get("places")) {
-      const cursor = element("div", "vit-picture-cursor");
-      cursor.style.left = percent(left + (width * selected[1]) / columns);
-      cursor.style.top = percent(top + (height * selected[0]) / rows);
-      cursor.style.width = percent(width / columns);
-      cursor.style.height = percent(height / rows);
-      cursors.append(cursor);
+    for (const [left, top, width, height] of selected ? model.get("places") : []) {
+      Object.assign(append(cursors, "div", "vit-picture-cursor").style, {
+        left: percent(left + (width * selected[1]) / columns),
+        top: percent(top + (height * selected[0]) / rows),
+        width: percent(width / columns),
+        height: percent(height / rows),
+      });
     }
   }
 
@@ -88,13 +84,14 @@ function render({ model, el }) {
   }
 
   function choose(cell, press) {
-    const selected = model.get("selected");
-    const moved = !selected || selected[0] !== cell[0] || selected[1] !== cell[1];
-    if (moved) model.set("selected", cell);
-    if (press && model.get("toggles")) {
-      const others = model.get("pressed").filter(([row, column]) => row !== cell[0] || column !== cell[1]);
-      model.set("pressed", others.length < model.get("pressed").length ? others : [...others, cell]);
-    } else if (!moved) return;
+    const pressed = model.get("pressed");
+    const toggle = press && model.get("toggles");
+    if (same(cell, model.get("selected")) && !toggle) return;
+    model.set("selected", cell);
+    if (toggle) {
+      const others = pressed.filter((other) => !same(other, cell));
+      model.set("pressed", others.length < pressed.length ? others : [...others, cell]);
+    }
     model.save_changes();
     showCursor();
   }
@@ -105,24 +102,22 @@ function render({ model, el }) {
     frame.style.cursor = cell ? "pointer" : "default";
     if (event.type === "pointerdown") began = cell;
     const dragged = event.type === "pointermove" && event.pointerType === "mouse" && event.buttons & 1;
-    if (!cell || (event.type !== "click" && !dragged)) return;
-    choose(cell, event.type === "click" && String(cell) === String(began));
+    if (cell && (event.type === "click" || dragged)) choose(cell, event.type === "click" && same(cell, began));
   }
 
   function onKey(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
     const [rows, columns] = model.get("shape");
     const selected = model.get("selected");
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key in STEPS) {
-      const [down, right] = STEPS[event.key];
-      const from = selected ?? [Math.floor(rows / 2), Math.floor(columns / 2)];
-      choose(selected ? [clamp(from[0] + down, rows), clamp(from[1] + right, columns)] : from, false);
+    const [down, right] = STEPS[event.key] ?? [];
+    if (down !== undefined && selected) {
+      choose([clamp(selected[0] + down, rows), clamp(selected[1] + right, columns)], false);
+    } else if (down !== undefined) {
+      choose([Math.floor(rows / 2), Math.floor(columns / 2)], false);
     } else if ((event.key === "Enter" || event.key === " ") && selected && model.get("toggles")) {
       choose(selected, true);
     } else if (event.key === "Escape" && selected && model.get("optional")) {
-      model.set("selected", null);
-      model.save_changes();
-      showCursor();
+      choose(null, false);
     } else return;
     event.preventDefault();
     event.stopPropagation();
@@ -134,9 +129,7 @@ function render({ model, el }) {
   image.addEventListener("load", () => nameSliders(frame));
   for (const kind of ["pointerdown", "pointermove", "click"]) frame.addEventListener(kind, onPoint);
   frame.addEventListener("keydown", onKey);
-  showPicture();
-  showWords();
-  showCursor();
+  for (const show of new Set(Object.values(watched))) show();
 
   return () => {
     for (const [name, listener] of Object.entries(watched)) model.off(`change:${name}`, listener);

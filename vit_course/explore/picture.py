@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import anywidget
-import traitlets
+from traitlets import Bool, Bytes, Int, List, Tuple, Unicode, validate
 
 HERE = Path(__file__).resolve().parent
 
@@ -16,7 +16,7 @@ class GridPicture(anywidget.AnyWidget):
         shape: rows and columns of the grid.
         places: where the grid lies: ``[left, top, width, height]`` each, as fractions of the picture.
         selected: the chosen cell ``(row, column)``, counted from 0.
-        optional: whether it may be None, for no cell; see :class:`OptionalGridPicture`.
+        optional: whether ``selected`` may be None, for no cell; see :class:`OptionalGridPicture`.
         toggles: whether a click, Enter or Space also switches a cell.
         pressed: the cells that are switched.
         label: what the picture is for and how to use it, for a screen reader.
@@ -29,38 +29,35 @@ class GridPicture(anywidget.AnyWidget):
     _esm = (HERE / "picture.js").read_text(encoding="utf-8")
     _css = (HERE / "picture.css").read_text(encoding="utf-8")
 
-    png = traitlets.Bytes(b"").tag(sync=True)
-    shape = traitlets.Tuple(traitlets.Int(), traitlets.Int(), default_value=(1, 1)).tag(sync=True)
-    places = traitlets.List().tag(sync=True)
-    selected = traitlets.Tuple(traitlets.Int(), traitlets.Int(), default_value=(0, 0)).tag(sync=True)
-    optional = traitlets.Bool(False).tag(sync=True)
-    toggles = traitlets.Bool(False).tag(sync=True)
-    pressed = traitlets.List(traitlets.Tuple(traitlets.Int(), traitlets.Int())).tag(sync=True)
-    label = traitlets.Unicode().tag(sync=True)
-    text = traitlets.Unicode().tag(sync=True)
+    png = Bytes(b"").tag(sync=True)
+    shape = Tuple(Int(), Int(), default_value=(1, 1)).tag(sync=True)
+    places = List().tag(sync=True)
+    selected = Tuple(Int(), Int(), default_value=(0, 0)).tag(sync=True)
+    optional = Bool(False).tag(sync=True)
+    toggles = Bool(False).tag(sync=True)
+    pressed = List(Tuple(Int(), Int())).tag(sync=True)
+    label = Unicode().tag(sync=True)
+    text = Unicode().tag(sync=True)
 
-    def arrange(self, shape: tuple[int, int], places: list[list[float]]) -> None:
-        """Lay another grid over the picture; a selected cell that it does not have moves to its edge."""
+    def set_shape(self, shape: tuple[int, int]) -> None:
+        """Divide the picture into other cells; a selected cell that there is no longer moves to the edge."""
         with self.hold_sync():
             if self.selected is not None:
                 self.selected = tuple(min(place, size - 1) for place, size in zip(self.selected, shape, strict=True))
-            self.shape, self.places = shape, places
+            self.shape = shape
 
-    @traitlets.validate("selected", "pressed")
+    @validate("selected", "pressed")
     def _on_the_grid(self, proposal: dict) -> object:
         name, value = proposal["trait"].name, proposal["value"]
         rows, columns = self.shape
-        cells = value if name == "pressed" else [value]
-        for row, column in cells:
-            if not (0 <= row < rows and 0 <= column < columns):
-                raise ValueError(
-                    f"{name} must lie in the grid of {rows} x {columns} cells, counted from 0; got {(row, column)}"
-                )
+        for cell in value if name == "pressed" else [value]:
+            if not (0 <= cell[0] < rows and 0 <= cell[1] < columns):
+                raise ValueError(f"{name} must lie in the grid of {rows} x {columns} cells, counted from 0; got {cell}")
         return value
 
 
 class OptionalGridPicture(GridPicture):
     """A picture on which no cell need be selected: ``selected`` may be None, and the Escape key makes it so."""
 
-    selected = traitlets.Tuple(traitlets.Int(), traitlets.Int(), default_value=None, allow_none=True).tag(sync=True)
-    optional = traitlets.Bool(True).tag(sync=True)
+    selected = Tuple(Int(), Int(), default_value=None, allow_none=True).tag(sync=True)
+    optional = Bool(True).tag(sync=True)

@@ -6,16 +6,15 @@ from einops import rearrange
 from torch import Tensor
 
 from vit_course import VisionTransformer, inside, plots
-from vit_course.explore import model_input
-from vit_course.explore.explorer import Explorer, Frame, add_axes, add_scale, in_course_look, new_figure, place
-from vit_course.explore.token_choice import TokenExplorer
+from vit_course.explore import drawing, model_input
+from vit_course.explore.explorer import Explorer, TokenExplorer
 
 SIDE = 3.6  # inches
 
 
-@in_course_look
+@drawing.in_course_look
 def positions(model: VisionTransformer) -> Explorer:
-    """Click a patch and see how similar its position embedding is to all others (Figure 7, centre).
+    """Click a patch and see how similar its position embedding is to all others (Figure 7, center).
 
     Controls: ``class_token`` (the class token's position, instead of a patch's).
     ``picture.selected`` is the patch, ``(row, column)``; None for the class token.
@@ -27,11 +26,8 @@ def positions(model: VisionTransformer) -> Explorer:
     Raises:
         ValueError: not a Vision Transformer of this course.
     """
-    model = model_input.checked_model(model)
-    similarity = inside.position_similarity(model).cpu()
-    class_token, patches = model.embedding.pos_embedding[0].detach().cpu().split([1, len(similarity[0, 0].flatten())])
-    to_class_token = F.cosine_similarity(class_token, patches).reshape(similarity.shape[:2])
-    return PositionExplorer(similarity, to_class_token)
+    model_input.check_model(model)
+    return PositionExplorer(inside.position_similarity(model).cpu(), model.embedding.pos_embedding[0].detach().cpu())
 
 
 class PositionExplorer(TokenExplorer):
@@ -39,41 +35,39 @@ class PositionExplorer(TokenExplorer):
 
     name = "positions"
 
-    def __init__(self, similarity: Tensor, to_class_token: Tensor) -> None:
-        self.similarity, self.to_class_token = similarity, to_class_token
+    def __init__(self, similarity: Tensor, pos_embedding: Tensor) -> None:
+        self.similarity = similarity
         self.grid_size = gh, gw = tuple(similarity.shape[:2])
+        class_token, patches = pos_embedding.split([1, gh * gw])
+        self.to_class_token = F.cosine_similarity(class_token, patches).reshape(gh, gw)
         others = ~torch.eye(gh * gw, dtype=torch.bool).reshape(gh, gw, gh, gw)
-        self.limit = similarity[others].abs().max().item() if gh * gw > 1 else 1.0
-        figure = new_figure(5.35)
-        colors = dict(around_zero=True, vmin=-self.limit, vmax=self.limit)
-        axes = add_axes(figure, 0.12, 0.95, SIDE, SIDE)
-        self._map = plots.show_matrix(axes, to_class_token, **colors)
-        self._frame = Frame(axes)
-        low, high = f"{-self.limit:.2f}", f"{self.limit:.2f}"
-        add_scale(figure, 0.75, 0.95 + SIDE + 0.12, SIDE - 1.2, low, around_zero=True).set_text(high)
-        axes = add_axes(figure, 4.75, 0.95, SIDE, SIDE)
-        plots.show_matrix(axes, self._mosaic(), "every position's picture of the grid", **colors)
-        self._tile = Frame(axes)
-        places = [place(self._map.axes), place(axes)]
-        moving = [self._map, self._map.axes.title, self._frame.rectangle, self._tile.rectangle]
-        super().__init__(figure, {}, self.grid_size, places, moving)
-
-    def _mosaic(self) -> Tensor:
-        """Every position's picture at its place in the grid, half an empty cell around each."""
-        gh, gw = self.grid_size
+        limit = similarity[others].abs().max().item() if gh * gw > 1 else 1.0
+        colors = dict(around_zero=True, vmin=-limit, vmax=limit)
+        figure = drawing.new_figure(5.35)
+        axes = drawing.add_axes(figure, 0.12, 0.95, SIDE, SIDE)
+        self._map = plots.show_matrix(axes, self.to_class_token, **colors)
+        self._frame = drawing.Frame(axes)
+        highest = drawing.add_scale(figure, 0.75, 0.95 + SIDE + 0.12, SIDE - 1.2, f"{-limit:.2f}", around_zero=True)
+        highest.set_text(f"{limit:.2f}")
+        # every position's picture at its place in the grid, half an empty cell around each
         tiles = torch.full((gh, gw, 2 * gh + 1, 2 * gw + 1), torch.nan)
-        tiles[..., 1:, 1:] = self.similarity.repeat_interleave(2, dim=-2).repeat_interleave(2, dim=-1)
-        return rearrange(tiles, "gh gw h w -> (gh h) (gw w)")
+        tiles[..., 1:, 1:] = similarity.repeat_interleave(2, dim=-2).repeat_interleave(2, dim=-1)
+        mosaic = rearrange(tiles, "gh gw h w -> (gh h) (gw w)")
+        axes = drawing.add_axes(figure, 4.75, 0.95, SIDE, SIDE)
+        plots.show_matrix(axes, mosaic, "every position's picture of the grid", **colors)
+        self._tile_frame = drawing.Frame(axes)
+        places = [drawing.place(self._map.axes), drawing.place(axes)]
+        moving = [self._map, self._map.axes.title, self._frame, self._tile_frame]
+        super().__init__(figure, {}, self.grid_size, places, moving)
 
     def show(self) -> str:
         """Draw the similarities of the chosen position."""
-        patch = self.asking()
+        patch = self.query()
         self.values = self.to_class_token if patch is None else self.similarity[patch]
         self._map.set_data(self.values.numpy())
-        self._frame.around(patch)
-        gh, gw = self.grid_size
-        tile = (2 * gh + 1, 2 * gw + 1)
-        self._tile.around(patch and (patch[0] * tile[0], patch[1] * tile[1]), *tile)
+        self._frame.surround(patch)
+        height, width = (2 * side + 1 for side in self.grid_size)
+        self._tile_frame.surround(patch and (patch[0] * height, patch[1] * width), height, width)
         if patch is None:
             self._map.axes.title.set_text("similarity with the class token's position")
             return (

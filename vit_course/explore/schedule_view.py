@@ -2,19 +2,21 @@
 
 import ipywidgets
 import torch
+from matplotlib.patches import Rectangle
 
 from vit_course import arguments, plots
-from vit_course.explore.explorer import Explorer, add_axes, in_course_look, new_figure, percent, place
+from vit_course.explore import drawing
+from vit_course.explore.drawing import percent
+from vit_course.explore.explorer import Explorer
 from vit_course.explore.picture import GridPicture
 from vit_course.training import learning_rate_schedule
 
 MOST_STEPS = 2000
-SMALLEST, LARGEST = -5, -1  # powers of ten that the slider of the peak reaches
 
 
-@in_course_look
+@drawing.in_course_look
 def schedule(*, peak: float = 1e-3, total_steps: int = 1000, warmup_steps: int = 100, final: float = 0.0) -> Explorer:
-    """Move sliders and see the learning rate of every step, as :func:`vit_course.training.learning_rate_schedule` says.
+    """Move sliders and see the learning rate of every step, by :func:`vit_course.training.learning_rate_schedule`.
 
     Controls: ``peak``, ``total_steps``, ``warmup_steps`` and ``final``, the last one as a share of the peak.
     ``picture.selected`` is the step that is read, ``(0, step)``; ``values`` are the rates, ``(total_steps,)``.
@@ -29,7 +31,7 @@ def schedule(*, peak: float = 1e-3, total_steps: int = 1000, warmup_steps: int =
         ValueError: a parameter out of range.
     """
     learning_rate_schedule(0, total_steps=total_steps, warmup_steps=warmup_steps, peak=peak, final=final)
-    if not 10**SMALLEST <= peak <= 10**LARGEST:
+    if not 1e-5 <= peak <= 0.1:
         raise ValueError(f"peak must lie in 1e-5 to 0.1; got {peak!r}")
     arguments.whole_number("total_steps", total_steps, minimum=2)
     arguments.at_most("total_steps", total_steps, "MOST_STEPS", MOST_STEPS)
@@ -43,28 +45,25 @@ class ScheduleExplorer(Explorer):
     hint = "Click the curve to read a step, or reach the picture by Tab: arrow keys, Home and End."
 
     def __init__(self, peak: float, total_steps: int, warmup_steps: int, final: float) -> None:
-        from matplotlib.patches import Rectangle
-
-        self._options: dict = {}
-        figure = new_figure(4.3)
-        axes = self._axes = add_axes(figure, 0.95, 1.05, 7.3, 2.3, ticks=True)
+        figure = drawing.new_figure(4.3)
+        axes = self._axes = drawing.add_axes(figure, 0.95, 1.05, 7.3, 2.3, ticks=True)
         self._warmup = axes.add_patch(Rectangle((-0.5, 0), 0, 1, transform=axes.get_xaxis_transform()))
         self._warmup.set(color=plots.COLORS["norm"], alpha=0.35, linewidth=0)
         (self._curve,) = axes.plot([], color=plots.COLORS["train"])
         (self._point,) = axes.plot([], "o", color=plots.COLORS["query"], markersize=8)
         axes.set(xlabel="step", ylabel="learning rate")
         axes.ticklabel_format(axis="y", style="sci", scilimits=(0, 0), useMathText=True)
-        rates = dict(min=SMALLEST, max=LARGEST, step=0.05, readout_format=".1e", description="peak")
+        log_scale = dict(min=-5, max=-1, step=0.05, readout_format=".1e")  # powers of ten
         share = dict(min=0, max=1, step=0.01, description="final, as a share of the peak")
-        slider = dict(
-            peak=ipywidgets.FloatLogSlider(peak, **rates),
+        controls = dict(
+            peak=ipywidgets.FloatLogSlider(peak, description="peak", **log_scale),
             total_steps=ipywidgets.IntSlider(total_steps, 2, MOST_STEPS, description="total steps"),
             warmup_steps=ipywidgets.IntSlider(warmup_steps, 0, total_steps, description="warm-up steps"),
             final=ipywidgets.FloatSlider(final, **share),
         )
         step = max(warmup_steps - 1, 0)
-        picture = GridPicture(shape=(1, total_steps), places=[place(axes)], selected=(0, step))
-        super().__init__(figure, slider, picture, [axes])
+        picture = GridPicture(shape=(1, total_steps), places=[drawing.place(axes)], selected=(0, step))
+        super().__init__(figure, controls, picture, [axes])
 
     def show(self) -> str:
         """Draw the curve and the step that is read."""
@@ -74,11 +73,9 @@ class ScheduleExplorer(Explorer):
         peak = float(f"{self.controls['peak'].value:.6g}")
         final = min(float(f"{self.controls['final'].value * peak:.6g}"), peak)
         options = dict(total_steps=total, warmup_steps=warmup, peak=peak, final=final)
-        if options != self._options:
-            rates = [learning_rate_schedule(step, **options) for step in range(total)]
-            self.values, self._options = torch.tensor(rates, dtype=torch.float64), options
-        if self.picture.shape != (1, total):
-            self.picture.arrange((1, total), self.picture.places)
+        rates = [learning_rate_schedule(step, **options) for step in range(total)]
+        self.values = torch.tensor(rates, dtype=torch.float64)
+        self.picture.set_shape((1, total))
         _, step = self.picture.selected
 
         rate = self.values[step].item()
