@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import json
 import re
 import shlex
 from pathlib import Path
@@ -58,8 +57,8 @@ def test_a_log_is_whole_and_follows_the_schedule(run):
     steps_per_epoch = images // recipe["batch_size"]
     total = round(recipe["epochs"] * steps_per_epoch)
     assert run["log"][-1]["step"] == total
-    assert [line["epoch"] for line in run["log"]] == [line["epoch"] for line in run["times"]]
-    assert [line["epoch"] for line in run["log"]] == list(range(1, -(-total // steps_per_epoch) + 1))
+    epochs = list(range(1, -(-total // steps_per_epoch) + 1))
+    assert [line["epoch"] for line in run["log"]] == [line["epoch"] for line in run["times"]] == epochs
     for line in run["log"]:
         assert line["step"] == min(line["epoch"] * steps_per_epoch, total)
         options = dict(total_steps=total, warmup_steps=round(recipe["warmup"] * total), peak=recipe["peak_lr"])
@@ -97,19 +96,13 @@ def test_runs_of_the_ablation_change_what_they_say_and_nothing_else():
 # The model that comes with the course
 
 
-def test_the_shipped_model_is_the_recorded_runs_own():
+def test_the_shipped_model_is_the_recorded_runs_own_and_its_card_says_so():
     assert hashlib.sha256(SHIPPED.read_bytes()).hexdigest() == LONG["result"]["weights_sha256"]
     assert SHIPPED.stat().st_size <= 2 * 1024**2
-
-
-def test_the_shipped_model_is_loaded_in_one_line():
+    assert SHIPPED.with_suffix(".md").read_text(encoding="utf-8") == write_run_pages.model_card()
     model, about = load_trained("fashion_mnist")
-    assert not model.training
     assert sum(parameter.numel() for parameter in model.parameters()) == LONG["result"]["parameters"]
     assert about["class_names"][9] == "Ankle boot"
-    assert [len(about["mean"]), len(about["std"])] == [1, 1]
-    maps = model.attention_maps(torch.zeros(1, 1, 28, 28))
-    assert maps[0].shape[-1] == 7 * 7 + 1
 
 
 def test_the_shipped_model_gives_the_recorded_accuracy_on_the_real_test_images():
@@ -120,29 +113,18 @@ def test_the_shipped_model_gives_the_recorded_accuracy_on_the_real_test_images()
     model, about = load_trained("fashion_mnist")
     torch.testing.assert_close(train_set.mean, torch.tensor(about["mean"]))
     torch.testing.assert_close(train_set.std, torch.tensor(about["std"]))
-    loss, accuracy = training.evaluate(model, test_set.normalized())
-    assert abs(accuracy - LONG["result"]["test_accuracy"]) <= 0.0002  # two images: another processor rounds otherwise
-    assert abs(loss - LONG["result"]["test_loss"]) < 1e-4
-
     with torch.no_grad():
-        answers = torch.cat([model(images).argmax(dim=-1) for images in test_set.normalized().images.split(500)])
-    wrong = answers != test_set.labels
+        logits = torch.cat([model(images) for images in test_set.normalized().images.split(500)])
+    wrong = logits.argmax(dim=-1) != test_set.labels
+    accuracy = 1 - wrong.float().mean().item()
+    assert abs(accuracy - LONG["result"]["test_accuracy"]) <= 0.0002  # two images: another processor rounds otherwise
+    loss = torch.nn.functional.cross_entropy(logits, test_set.labels).item()
+    assert abs(loss - LONG["result"]["test_loss"]) < 1e-4
     tops = torch.tensor([about["class_names"].index(name) for name in ("T-shirt/top", "Shirt", "Pullover", "Coat")])
-    confused = wrong & torch.isin(answers, tops) & torch.isin(test_set.labels, tops)
+    confused = wrong & torch.isin(logits.argmax(dim=-1), tops) & torch.isin(test_set.labels, tops)
     assert 0.6 < confused.sum() / wrong.sum() < 0.7  # "two thirds", says the card
-
-
-def test_the_model_card_states_the_recorded_figures():
-    card = SHIPPED.with_suffix(".md").read_text(encoding="utf-8")
-    assert card == write_run_pages.model_card()
-    assert LONG["command"] in card
-    assert f"{LONG['result']['test_accuracy']:.2%}".replace("%", " %") in card
-    assert f"{LONG['result']['parameters']:,}" in card
-    assert LONG["result"]["weights_sha256"] in card
-    assert re.search(r"MIT", card)
 
 
 def test_logs_name_no_place_on_the_machine():
     for path in RUNS.glob("*.jsonl"):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            assert not re.search(r"/(home|root|work|tmp|Users)/", json.dumps(json.loads(line)))
+        assert not re.search(r"/(home|root|work|tmp|Users)/", path.read_text(encoding="utf-8"))
