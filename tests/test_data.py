@@ -1,7 +1,6 @@
 """The six test images, the digits, labelled images and the sample of Fashion-MNIST; bad files: test_bad_input.py."""
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -50,13 +49,6 @@ def test_test_images_come_channels_first_from_what_the_script_draws(images):
     # another machine's sine may round a value that lies between two 255ths the other way
     assert difference.max() < 1.5 / 255
     assert np.count_nonzero(difference) <= 20
-
-
-@pytest.mark.parametrize(("dtype", "as_path"), [("float16", str), ("float64", Path), (">f4", str)])
-def test_a_file_of_other_floats_is_read_as_float32(dtype, as_path, images, tmp_path):
-    path = tmp_path / "other.npy"
-    np.save(path, np.load(FIXTURE).astype(dtype))
-    assert_equal(load_test_images(as_path(path)), images, atol=5e-4)
 
 
 # The digits

@@ -1,38 +1,20 @@
-"""A run's folder and the trained model's file: never half written, read without running code, and damage is named."""
+"""Files of a run: never half written, read without running code, damage is named; checkpoints are in test_train.py."""
 
 import errno
 import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
-from support import SMALL, assert_equal, images_of, parameters_of, randomize_
-from torch import nn
+from support import SMALL, assert_equal, randomize_
 
 from vit_course import VisionTransformer, weights
-from vit_course.train.run_folder import Progress, RunFolder
+from vit_course.train.run_folder import RunFolder
 from vit_course.weights import load_trained
 
 ABOUT = dict(model=SMALL, dataset="letters", class_names=[*"abcde"], mean=[0.1, 0.2, 0.3], std=[1 / 3] * 3)
-
-
-def model_and_optimizer(seed: int = 0) -> tuple[nn.Module, torch.optim.Optimizer]:
-    """Return a small model that has made two steps, or the moments of AdamW would be missing."""
-    model = randomize_(VisionTransformer(**SMALL), seed=seed).float()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    for _ in range(2):
-        step(model, optimizer)
-    return model, optimizer
-
-
-def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    optimizer.zero_grad()
-    model(images_of(model, dtype=torch.float32)).square().sum().backward()
-    optimizer.step()
 
 
 @pytest.fixture
@@ -41,18 +23,6 @@ def folder(tmp_path):
     folder = RunFolder(tmp_path / "run")
     folder.write_json("config.json", dict(seed=3))
     return folder
-
-
-def test_a_folder_in_use_is_refused_until_the_other_process_is_gone(tmp_path):
-    code = "import sys; from filelock import FileLock; a = FileLock(sys.argv[1]).acquire(); print(flush=True); input()"
-    command = [sys.executable, "-c", code, tmp_path / ".lock"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        other.stdout.readline()
-        with pytest.raises(ValueError, match="in use: another process is training there"):
-            RunFolder(tmp_path).locked()
-        other.kill()
-    with RunFolder(tmp_path).locked():
-        pass
 
 
 @pytest.mark.parametrize("place", ["file", "file/below"])
@@ -73,23 +43,6 @@ def test_a_write_that_fails_leaves_the_old_file_and_names_it(call, folder, monke
         folder.write_json("config.json", dict(other=1))
     assert folder.read_json("config.json") == dict(seed=3)
     assert sorted(folder.path.rglob("*")) == before
-
-
-def test_the_last_two_checkpoints_are_kept_and_the_last_one_brings_back_everything(folder):
-    model, optimizer = model_and_optimizer()
-    assert folder.load_checkpoint(model, optimizer) == (Progress(), "")
-    progress = Progress(step=11, loss_sum=1 / 3, seconds=2.5, log=[dict(loss=1 / 3)], times=[dict(seconds=0.1)])
-    for earlier in (8, 9, 10):
-        folder.save_checkpoint(Progress(step=earlier), *model_and_optimizer(seed=earlier))
-    folder.save_checkpoint(progress, model, optimizer)
-    names = sorted(path.name for path in (folder.path / "checkpoints").iterdir())
-    assert names == ["step_000000010.safetensors", "step_000000011.safetensors"]
-    again, other_optimizer = model_and_optimizer(seed=1)
-    assert folder.load_checkpoint(again, other_optimizer) == (progress, "")
-    for _ in range(2):  # moments and their step count show only in what they do next
-        assert_equal(parameters_of(again), parameters_of(model), atol=0)
-        step(model, optimizer)
-        step(again, other_optimizer)
 
 
 # The trained model
@@ -146,7 +99,6 @@ DAMAGE = {
     "another description": (other_mean, "its contents do not have the SHA-256 that was saved with them"),
     "a checkpoint": (lambda path: path.write_bytes(weights.packed({}, dict(progress={}))), "do not have the SHA-256"),
     "a pickle": (lambda path: path.write_bytes(pickle.dumps(Bomb(path))), NOT_OURS),
-    "torch's pickle": (lambda path: torch.save(dict(model=Bomb(path)), path), NOT_OURS),
 }
 
 

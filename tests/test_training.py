@@ -65,24 +65,6 @@ def test_schedule_in_numbers(total_steps, warmup_steps, final, expected):
     assert rates == pytest.approx(expected, abs=1e-15)
 
 
-@pytest.mark.parametrize(("total_steps", "warmup_steps", "final"), [(20, 5, 0.0), (33, 2, 1e-4), (8, 7, 0.0)])
-def test_schedule_equals_torchs_schedulers(total_steps, warmup_steps, final):
-    def torchs(scheduler, steps, **options):
-        optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=3e-3)
-        schedule = scheduler(optimizer, **options)
-        for _ in range(steps):
-            yield optimizer.param_groups[0]["lr"]
-            optimizer.step()
-            schedule.step()
-
-    schedulers, last, cosine_steps = torch.optim.lr_scheduler, warmup_steps - 1, total_steps - warmup_steps
-    expected = [*torchs(schedulers.LinearLR, last, start_factor=1 / warmup_steps, total_iters=last)]
-    expected += torchs(schedulers.CosineAnnealingLR, cosine_steps + 1, T_max=cosine_steps, eta_min=final)
-    options = dict(total_steps=total_steps, warmup_steps=warmup_steps, peak=3e-3, final=final)
-    rates = [learning_rate_schedule(step, **options) for step in range(total_steps)]
-    assert rates == pytest.approx(expected, rel=1e-12, abs=1e-18)
-
-
 # Weight decay
 
 
