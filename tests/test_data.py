@@ -1,7 +1,5 @@
 """The six test images, the digits, labelled images and the sample of Fashion-MNIST; bad files: test_bad_input.py."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,6 @@ from sklearn.datasets import load_digits
 from support import assert_equal
 
 from tools.draw_test_images import make_test_images
-from vit_course import datasets
 from vit_course.data import LabelledImages, load_dataset, load_sample, load_test_images
 from vit_course.resource_files import resource
 from vit_course.weights import load_trained
@@ -124,15 +121,3 @@ def test_the_sample_is_read_as_the_model_needs_it():
     with torch.no_grad():
         right = (model(sample.normalized().images).argmax(dim=-1) == sample.labels).float().mean()
     assert 0.90 < right < 0.93  # its accuracy on all 10,000 is 91.37 %
-
-
-def test_the_sample_is_the_start_of_the_published_test_set(monkeypatch, tmp_path):
-    published = dataclasses.replace(datasets.PUBLISHED["fashion_mnist"], urls=("offline://",))
-    monkeypatch.setitem(datasets.PUBLISHED, "fashion_mnist", published)  # found on this machine, or not at all
-    try:
-        _, (images, labels), _ = datasets.fashion_mnist(tmp_path)
-    except FileNotFoundError:
-        pytest.skip("fashion_mnist is not on this machine: sudo apt install dataset-fashion-mnist")
-    sample = load_sample()
-    assert_equal(sample.images, torch.from_numpy(images[:1000]), atol=0)
-    assert_equal(sample.labels, torch.from_numpy(labels[:1000]), atol=0)
