@@ -61,9 +61,6 @@ def test_a_preset_reaches_what_is_promised_in_the_time_that_is_promised(dataset,
     assert max(result["seconds"] for result in results) <= 60 * minutes
 
 
-# The model that comes with the course
-
-
 def test_the_shipped_model_is_the_recorded_runs_own_and_its_card_says_so():
     assert hashlib.sha256(SHIPPED.read_bytes()).hexdigest() == LONG["result"]["weights_sha256"]
     assert SHIPPED.stat().st_size <= 2 * 1024**2

@@ -436,9 +436,6 @@ def test_a_signal_stops_the_run_and_loses_nothing(
     assert outcome(train(tmp_path, "--resume")) == outcome(finished)
 
 
-# What is shown
-
-
 def test_without_a_terminal_there_is_one_line_an_epoch(tmp_path, capfd):
     train(tmp_path)
     lines = capfd.readouterr().err.splitlines()
