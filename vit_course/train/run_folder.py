@@ -43,7 +43,7 @@ class RunFolder:
         self.path = Path(path)
 
     def locked(self) -> AcquireReturnProxy:
-        """Make the folder, and keep other processes from training in it until the lock that is returned is left."""
+        """Make the folder, and keep other processes from training in it; the lock is released after a ``with`` block."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             return FileLock(self.path / ".lock").acquire(blocking=False)
@@ -77,7 +77,7 @@ class RunFolder:
             old.unlink()
 
     def load_checkpoint(self, model: nn.Module, optimizer: optim.Optimizer) -> tuple[Progress, str]:
-        """Load the last checkpoint that can be read; return its progress, and what is wrong with a later one, or "".
+        """Load the newest checkpoint that can be read; return its progress, and what is wrong with a newer one.
 
         A run without a checkpoint is at its beginning; ``ValueError`` if all are damaged, or of another config.
         """
