@@ -43,7 +43,7 @@ class RunFolder:
         self.path = Path(path)
 
     def locked(self) -> AcquireReturnProxy:
-        """Make the folder, and keep other processes from training in it; the lock is released after a ``with`` block."""
+        """Make the folder, and keep other processes from training in it during a ``with`` block."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             return FileLock(self.path / ".lock").acquire(blocking=False)
