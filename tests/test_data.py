@@ -1,7 +1,4 @@
-"""Lessons 01 to 07: the six test images, the digits, and the sample of Fashion-MNIST."""
-
-import dataclasses
-from pathlib import Path
+"""The six test images, the digits, labelled images and the sample of Fashion-MNIST; bad files: test_bad_input.py."""
 
 import numpy as np
 import pytest
@@ -10,13 +7,11 @@ from sklearn.datasets import load_digits
 from support import assert_equal
 
 from tools.draw_test_images import make_test_images
-from vit_course import datasets
 from vit_course.data import LabelledImages, load_dataset, load_sample, load_test_images
 from vit_course.resource_files import resource
 from vit_course.weights import load_trained
 
-ROOT = Path(__file__).resolve().parents[1]
-FIXTURE = ROOT / "resources" / "test_images.npy"
+FIXTURE = resource("test_images.npy")
 
 
 @pytest.fixture(scope="module")
@@ -32,67 +27,41 @@ def digits():
 # The six test images
 
 
-def test_test_images_are_six_different_colour_images(images):
+def test_test_images_are_six_different_colour_images_that_show_how_they_are_turned(images):
     assert (images.shape, images.dtype) == ((6, 3, 96, 96), torch.float32)
     assert 0 <= images.min() < 0.1 < 0.9 < images.max() <= 1
     for i, image in enumerate(images):
         assert (image[0] - image[1]).abs().mean() > 0.05  # not grey
         for other in images[i + 1 :]:
             assert (image - other).abs().mean() > 0.1
+    for turned in (images.flip(2), images.flip(3), images.flip(2, 3), images.transpose(2, 3)):
+        assert (images - turned).abs().mean(dim=(1, 2, 3)).min() > 0.05
 
 
-def test_every_way_to_turn_or_mirror_a_test_image_shows(images):
-    for dims in [(2,), (3,), (2, 3)]:
-        assert (images - images.flip(dims)).abs().mean(dim=(1, 2, 3)).min() > 0.05, dims
-    assert (images - images.transpose(2, 3)).abs().mean(dim=(1, 2, 3)).min() > 0.05
-
-
-def test_test_images_come_channels_first_from_the_file(images):
+def test_test_images_come_channels_first_from_what_the_script_draws(images):
     stored = np.load(FIXTURE, allow_pickle=False)
-    assert (stored.shape, stored.dtype.kind) == ((6, 96, 96, 3), "f")
     for channel in range(3):
         assert_equal(images[:, channel], torch.from_numpy(stored[..., channel]), atol=0)
-    assert images.is_contiguous()
-
-
-def test_the_file_holds_what_the_script_draws():
-    drawn = make_test_images()
-    difference = np.abs(drawn - np.load(FIXTURE))
+    difference = np.abs(make_test_images() - stored)
     # another machine's sine may round a value that lies between two 255ths the other way
     assert difference.max() < 1.5 / 255
     assert np.count_nonzero(difference) <= 20
 
 
-def test_test_images_are_found_from_outside_the_clone(images, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert_equal(load_test_images(), images, atol=0)
-
-
-@pytest.mark.parametrize("as_path", [str, Path])
-@pytest.mark.parametrize("dtype", ["float16", "float64", ">f4"])
-def test_a_file_of_other_floats_is_read_as_float32(dtype, as_path, images, tmp_path):
-    path = tmp_path / "other.npy"
-    np.save(path, np.load(FIXTURE).astype(dtype))
-    assert_equal(load_test_images(as_path(path)), images, atol=5e-4)
-
-
 # The digits
 
 
-def test_digits_have_the_promised_shapes_and_ranges(digits):
+def test_digits_have_the_promised_shapes_shares_and_figures(digits):
+    shares = [torch.bincount(dataset.labels, minlength=10) / len(dataset) for dataset in digits]
+    assert (shares[0] - shares[1]).abs().max() < 0.002  # as many of every class in both sets
     for dataset, count in zip(digits, (1437, 360), strict=True):
-        image, label = dataset[0]
-        assert (len(dataset), image.shape, label.shape) == (count, (1, 8, 8), ())
+        assert (dataset.images.shape, dataset.labels.shape) == ((count, 1, 8, 8), (count,))
         assert (dataset.images.dtype, dataset.labels.dtype) == (torch.float32, torch.int64)
         assert (dataset.images.min(), dataset.images.max()) == (0, 1)
         assert dataset.class_names == tuple("0123456789")
         assert dataset.tensors == (dataset.images, dataset.labels)
-
-
-def test_digits_have_the_same_share_of_every_class_in_both_sets(digits):
-    train, test = (torch.bincount(dataset.labels, minlength=10) / len(dataset) for dataset in digits)
-    assert (train - test).abs().max() < 0.002
-    assert train.min() > 0.09
+        assert_equal(dataset.mean, digits[0].images.mean().reshape(1), atol=1e-6)  # of the training images
+        assert_equal(dataset.std, digits[0].images.std().reshape(1), atol=1e-6)
 
 
 def test_digits_train_and_test_sets_share_no_image_and_leave_none_out(digits):
@@ -104,14 +73,6 @@ def test_digits_train_and_test_sets_share_no_image_and_leave_none_out(digits):
     assert (len(train), len(test)) == (1437, 360)  # scikit-learn's 1,797 are all different
     assert train.isdisjoint(test)
     assert train | test == rows(source.images / 16, source.target)
-
-
-def test_digits_mean_and_std_are_those_of_the_training_images(digits):
-    train, test = digits
-    for dataset in digits:
-        assert_equal(dataset.mean, train.images.mean().reshape(1), atol=1e-6)
-        assert_equal(dataset.std, train.images.std().reshape(1), atol=1e-6)
-    assert abs(test.images.mean() - train.mean) > 1e-4  # those of the test images would be seen
 
 
 # Labelled images
@@ -126,16 +87,15 @@ def colours(count: int = 10) -> LabelledImages:
 
 def test_normalized_takes_each_channels_mean_and_std():
     dataset = colours()
-    before = dataset.images.clone()
-    normalized = dataset.normalized()
-    assert_equal(normalized.images[:, 0], (before[:, 0] - 1) / 4, atol=1e-6)
-    assert_equal(normalized.images[:, 1], (before[:, 1] - 2) / 5, atol=1e-6)
-    assert_equal(normalized.labels, dataset.labels, atol=0)
+    normalized, again = dataset.normalized(), dataset.normalized().normalized()
+    assert_equal(normalized.images[:, 0], (colours().images[:, 0] - 1) / 4, atol=1e-6)
+    assert_equal(normalized.images[:, 1], (colours().images[:, 1] - 2) / 5, atol=1e-6)
+    assert_equal([normalized.labels, again.images], [dataset.labels, normalized.images], atol=0)
     assert normalized.class_names == dataset.class_names
-    assert_equal(dataset.images, before, atol=0)
+    assert_equal(dataset.images, colours().images, atol=0)
 
 
-def test_split_covers_everything_once(digits):
+def test_split_covers_everything_once():
     dataset = colours(100)
     rest, drawn = dataset.split(0.2)
     assert (len(rest), len(drawn)) == (80, 20)
@@ -161,32 +121,3 @@ def test_the_sample_is_read_as_the_model_needs_it():
     with torch.no_grad():
         right = (model(sample.normalized().images).argmax(dim=-1) == sample.labels).float().mean()
     assert 0.90 < right < 0.93  # its accuracy on all 10,000 is 91.37 %
-
-
-def test_the_sample_is_the_start_of_the_published_test_set(monkeypatch, tmp_path):
-    published = dataclasses.replace(datasets.PUBLISHED["fashion_mnist"], urls=("offline://",))
-    monkeypatch.setitem(datasets.PUBLISHED, "fashion_mnist", published)  # found on this machine, or not at all
-    try:
-        _, (images, labels), _ = datasets.fashion_mnist(tmp_path)
-    except FileNotFoundError:
-        pytest.skip("fashion_mnist is not on this machine: sudo apt install dataset-fashion-mnist")
-    sample = load_sample()
-    assert_equal(sample.images, torch.from_numpy(images[:1000]), atol=0)
-    assert_equal(sample.labels, torch.from_numpy(labels[:1000]), atol=0)
-
-
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
-        (dict(images=np.zeros((10, 28, 28), np.uint8), labels=np.zeros(10, np.uint8)), "cannot reshape"),
-        (dict(images=np.zeros((1000, 28, 28), np.uint8)), "labels"),
-        (None, "."),
-    ],
-)
-def test_a_sample_that_is_another_file_or_damaged_is_refused(tmp_path, arrays, message):
-    path = tmp_path / "sample.npz"
-    path.write_bytes(resource("fashion_mnist_sample.npz").read_bytes()[:2000])
-    if arrays is not None:
-        np.savez(path, **arrays)
-    with pytest.raises(ValueError, match=f"sample.npz must hold the 1,000 images.*{message}.*git restore"):
-        load_sample(path)

@@ -1,8 +1,7 @@
-"""The recorded runs: the page says what the logs say, the logs meet what is promised, the shipped model is theirs."""
+"""The recorded runs: pages are written from them, they meet what is promised, and the shipped model is theirs."""
 
 import dataclasses
 import hashlib
-import json
 import re
 import shlex
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 import torch
 
 from tools import train_recorded_runs, write_run_pages
-from vit_course import training
 from vit_course.data import load_dataset
 from vit_course.train.__main__ import new_config, parser
 from vit_course.train.recipes import preset
@@ -22,12 +20,6 @@ RUNS = ROOT / "resources" / "runs"
 SHIPPED = ROOT / "resources" / "fashion_mnist_patch4.safetensors"
 ALL_RUNS = {group: write_run_pages.read(group) for group in (*write_run_pages.GROUPS, "ablation")}
 LONG = next(run for run in ALL_RUNS["fashion_mnist"] if run["config"]["preset"] == "long")
-
-
-def of_preset(dataset, name):
-    """The runs of a preset just as it is, without changes."""
-    recipe = dataclasses.asdict(preset(dataset, name))
-    return [run for run in ALL_RUNS[dataset] if run["config"]["recipe"] == recipe]
 
 
 def test_the_page_is_written_from_the_logs():
@@ -52,24 +44,6 @@ def test_a_command_still_means_what_was_recorded(run):
     assert config == run["config"]
 
 
-@pytest.mark.parametrize("run", [run for runs in ALL_RUNS.values() for run in runs], ids=lambda run: run["name"])
-def test_a_log_is_whole_and_follows_the_schedule(run):
-    recipe, images = run["config"]["recipe"], run["result"]["images"]["train"]
-    steps_per_epoch = images // recipe["batch_size"]
-    total = round(recipe["epochs"] * steps_per_epoch)
-    assert run["log"][-1]["step"] == total
-    assert [line["epoch"] for line in run["log"]] == [line["epoch"] for line in run["times"]]
-    assert [line["epoch"] for line in run["log"]] == list(range(1, -(-total // steps_per_epoch) + 1))
-    for line in run["log"]:
-        assert line["step"] == min(line["epoch"] * steps_per_epoch, total)
-        options = dict(total_steps=total, warmup_steps=round(recipe["warmup"] * total), peak=recipe["peak_lr"])
-        assert line["learning_rate"] == training.learning_rate_schedule(line["step"] - 1, **options)
-    assert run["log"][-1]["valid_accuracy"] == run["result"]["valid_accuracy"]
-    seconds = [line["seconds"] for line in run["times"]]
-    assert seconds == sorted(seconds)
-    assert seconds[-1] <= run["result"]["seconds"]
-
-
 @pytest.mark.parametrize(
     ("dataset", "name", "seeds", "accuracy", "minutes"),
     [
@@ -80,36 +54,20 @@ def test_a_log_is_whole_and_follows_the_schedule(run):
     ],
 )
 def test_a_preset_reaches_what_is_promised_in_the_time_that_is_promised(dataset, name, seeds, accuracy, minutes):
-    results = [run["result"] for run in of_preset(dataset, name)]
+    recipe = dataclasses.asdict(preset(dataset, name))
+    results = [run["result"] for run in ALL_RUNS[dataset] if run["config"]["recipe"] == recipe]
     assert len(results) == seeds
     assert min(result["test_accuracy"] for result in results) >= accuracy
     assert max(result["seconds"] for result in results) <= 60 * minutes
 
 
-def test_runs_of_the_ablation_change_what_they_say_and_nothing_else():
-    base = dataclasses.asdict(preset("fashion_mnist"))
-    for run in ALL_RUNS["ablation"]:
-        recipe = run["config"]["recipe"]
-        changed = {name for name in recipe if recipe[name] != base[name]} - {"epochs"}
-        assert len(changed) == (not run["name"].startswith("the preset")), run["name"]
-
-
-# The model that comes with the course
-
-
-def test_the_shipped_model_is_the_recorded_runs_own():
+def test_the_shipped_model_is_the_recorded_runs_own_and_its_card_says_so():
     assert hashlib.sha256(SHIPPED.read_bytes()).hexdigest() == LONG["result"]["weights_sha256"]
     assert SHIPPED.stat().st_size <= 2 * 1024**2
-
-
-def test_the_shipped_model_is_loaded_in_one_line():
+    assert SHIPPED.with_suffix(".md").read_text(encoding="utf-8") == write_run_pages.model_card()
     model, about = load_trained("fashion_mnist")
-    assert not model.training
     assert sum(parameter.numel() for parameter in model.parameters()) == LONG["result"]["parameters"]
     assert about["class_names"][9] == "Ankle boot"
-    assert [len(about["mean"]), len(about["std"])] == [1, 1]
-    maps = model.attention_maps(torch.zeros(1, 1, 28, 28))
-    assert maps[0].shape[-1] == 7 * 7 + 1
 
 
 def test_the_shipped_model_gives_the_recorded_accuracy_on_the_real_test_images():
@@ -120,29 +78,18 @@ def test_the_shipped_model_gives_the_recorded_accuracy_on_the_real_test_images()
     model, about = load_trained("fashion_mnist")
     torch.testing.assert_close(train_set.mean, torch.tensor(about["mean"]))
     torch.testing.assert_close(train_set.std, torch.tensor(about["std"]))
-    loss, accuracy = training.evaluate(model, test_set.normalized())
-    assert abs(accuracy - LONG["result"]["test_accuracy"]) <= 0.0002  # two images: another processor rounds otherwise
-    assert abs(loss - LONG["result"]["test_loss"]) < 1e-4
-
     with torch.no_grad():
-        answers = torch.cat([model(images).argmax(dim=-1) for images in test_set.normalized().images.split(500)])
-    wrong = answers != test_set.labels
+        logits = torch.cat([model(images) for images in test_set.normalized().images.split(500)])
+    wrong = logits.argmax(dim=-1) != test_set.labels
+    accuracy = 1 - wrong.float().mean().item()
+    assert abs(accuracy - LONG["result"]["test_accuracy"]) <= 0.0002  # two images: another processor rounds otherwise
+    loss = torch.nn.functional.cross_entropy(logits, test_set.labels).item()
+    assert abs(loss - LONG["result"]["test_loss"]) < 1e-4
     tops = torch.tensor([about["class_names"].index(name) for name in ("T-shirt/top", "Shirt", "Pullover", "Coat")])
-    confused = wrong & torch.isin(answers, tops) & torch.isin(test_set.labels, tops)
+    confused = wrong & torch.isin(logits.argmax(dim=-1), tops) & torch.isin(test_set.labels, tops)
     assert 0.6 < confused.sum() / wrong.sum() < 0.7  # "two thirds", says the card
-
-
-def test_the_model_card_states_the_recorded_figures():
-    card = SHIPPED.with_suffix(".md").read_text(encoding="utf-8")
-    assert card == write_run_pages.model_card()
-    assert LONG["command"] in card
-    assert f"{LONG['result']['test_accuracy']:.2%}".replace("%", " %") in card
-    assert f"{LONG['result']['parameters']:,}" in card
-    assert LONG["result"]["weights_sha256"] in card
-    assert re.search(r"MIT", card)
 
 
 def test_logs_name_no_place_on_the_machine():
     for path in RUNS.glob("*.jsonl"):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            assert not re.search(r"/(home|root|work|tmp|Users)/", json.dumps(json.loads(line)))
+        assert not re.search(r"/(home|root|work|tmp|Users)/", path.read_text(encoding="utf-8"))

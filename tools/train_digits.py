@@ -18,7 +18,7 @@ import torch.nn.functional as F
 
 from vit_course import VisionTransformer, augmentation, training
 from vit_course.data import LabelledImages, load_dataset
-from vit_course.train.run_folder import processor
+from vit_course.train.run_folder import describe
 
 LOG = Path(__file__).resolve().parents[1] / "resources" / "runs" / "digits.jsonl"
 SEEDS = range(5)
@@ -72,7 +72,7 @@ def run(changes: dict, seed: int) -> dict:
         seconds=round(seconds, 1),
         python=platform.python_version(),
         torch=torch.__version__,
-        processor=processor(),
+        processor=describe()["processor"],
         threads=torch.get_num_threads(),
     )
 

@@ -1,8 +1,4 @@
-"""Checks of arguments: what was expected, what came, and where it helps, what to do.
-
-Every check raises ``ValueError`` with the argument's name in front. Only the package itself uses this
-file; the course does not need to read it.
-"""
+"""Checks of arguments, for the package itself: ``ValueError`` names the argument, what was expected and what came."""
 
 import math
 from collections.abc import Collection
@@ -65,13 +61,12 @@ def one_of(name: str, value: object, choices: Collection[str]) -> str:
 
 def float_tensor(name: str, value: object, axes: str) -> Tensor:
     """Return ``value`` if it is a floating-point tensor with the named axes, such as ``"b s d"``."""
-    shape = f"({', '.join(axes.split())})"
+    letters = axes.split()
+    shape = f"({', '.join(letters)})"
     if not isinstance(value, Tensor):
         raise ValueError(f"{name} must be a torch.Tensor {shape}; got {type(value).__name__}")
-    if value.ndim != len(axes.split()):
-        raise ValueError(
-            f"{name} must have {len(axes.split())} axes, {shape}; got {value.ndim}: shape {tuple(value.shape)}"
-        )
+    if value.ndim != len(letters):
+        raise ValueError(f"{name} must have {len(letters)} axes, {shape}; got {value.ndim}: shape {tuple(value.shape)}")
     if not value.is_floating_point():
         raise ValueError(f"{name} must be floating point; got {value.dtype}: convert with .float(), scale with / 255")
     return value
@@ -82,9 +77,7 @@ def shaped(name: str, value: object, axes: str, sizes: tuple[int | None, ...]) -
     float_tensor(name, value, axes)
     if any(size not in (None, came) for size, came in zip(sizes, value.shape, strict=True)):
         letters = axes.split()
-        expected = ", ".join(
-            f"{letter}={size}" if size else letter for letter, size in zip(letters, sizes, strict=True)
-        )
+        expected = ", ".join(f"{axis}={size}" if size else axis for axis, size in zip(letters, sizes, strict=True))
         raise ValueError(f"{name} must have shape ({expected}); got {tuple(value.shape)}")
 
 
@@ -93,9 +86,8 @@ def divisible_images(images: object, patch_size: object) -> None:
     float_tensor("images", images, "b c h w")
     height, width = images.shape[2:]
     if not height or not width or height % whole_number("patch_size", patch_size) or width % patch_size:
-        raise ValueError(
-            f"images must have a height and a width that patch_size={patch_size} divides; got {height} x {width}"
-        )
+        expected = f"a height and a width that patch_size={patch_size} divides"
+        raise ValueError(f"images must have {expected}; got {height} x {width}")
 
 
 def patch_grid(image_size: object, patch_size: object) -> tuple[int, int]:
@@ -121,9 +113,8 @@ def label_range(labels: Tensor, num_classes: int) -> None:
     """Check that every label is in 0 .. num_classes - 1."""
     low, high = labels.min().item(), labels.max().item()
     if low < 0 or high >= num_classes:
-        raise ValueError(
-            f"labels must lie in 0 .. {num_classes - 1} for {num_classes} classes; got values from {low} to {high}"
-        )
+        expected = f"0 .. {num_classes - 1} for {num_classes} classes"
+        raise ValueError(f"labels must lie in {expected}; got values from {low} to {high}")
 
 
 def image_datasets(**datasets: object) -> None:

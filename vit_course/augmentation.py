@@ -27,8 +27,8 @@ def random_crop(images: Float[Tensor, "b c h w"], padding: int, generator: torch
     h, w = images.shape[2:]
     tops, lefts = torch.randint(2 * padding + 1, (2, len(images)), generator=generator).tolist()
     padded = F.pad(images, [padding] * 4, mode="replicate")
-    shifts = zip(padded, tops, lefts, strict=True)
-    return torch.stack([image[:, top : top + h, left : left + w] for image, top, left in shifts])
+    corners = zip(padded, tops, lefts, strict=True)
+    return torch.stack([image[:, top : top + h, left : left + w] for image, top, left in corners])
 
 
 def random_flip(images: Float[Tensor, "b c h w"], generator: torch.Generator) -> Float[Tensor, "b c h w"]:

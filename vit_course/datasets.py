@@ -35,11 +35,6 @@ class Published:
     folder: str = ""
     debian: tuple[str, str] | None = None
 
-    @property
-    def archive(self) -> str | None:
-        """Return the name of the one archive with all files, if there is one."""
-        return next((name for name in self.downloads if name.endswith(".tar.gz")), None)
-
 
 PUBLISHED = {
     "fashion_mnist": Published(
@@ -75,8 +70,6 @@ PUBLISHED = {
         folder="cifar-10-batches-bin",
     ),
 }
-
-
 FASHION_CLASSES = [
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
 ]  # fmt: skip
@@ -126,43 +119,39 @@ READERS = {"digits": digits, "fashion_mnist": fashion_mnist, "cifar10": cifar10}
 def published_files(name: str, root: str | Path | None) -> dict[str, bytes]:
     """Return the unpacked files of a data set by name, each with the published checksum.
 
-    Args:
-        name: of ``PUBLISHED``.
-        root: the folder to look in first, and to download to.
-
     Raises:
         ValueError: ``root`` is not a folder, or a file that was found is not the published one.
         FileNotFoundError: a file is nowhere, and cannot be downloaded.
     """
     if root is not None and (not isinstance(root, str | Path) or not str(root) or Path(root).expanduser().is_file()):
         raise ValueError(f"root must be a folder, or None for the usual places alone; got {root!r}")
-    published = PUBLISHED[name]
-    places = _places(published, root)
+    published, places = PUBLISHED[name], _places(name, root)
     folders = [folder for place in places.values() if place for folder in (place, place / name)]
     paths = _found(published, folders)
     missing = [file for file in published.files if file not in paths]
     if missing:
         target = (places["root"] or places["$VIT_COURSE_DATA"] or places["the cache"]) / name
-        wanted = list(dict.fromkeys(published.archive or f"{file}.gz" for file in missing))
-        archive = next((path for path in (folder / wanted[0] for folder in folders) if path.is_file()), None)
-        if archive is not None:
-            _check(archive, archive.read_bytes(), published.downloads[archive.name])
+        wanted = [file for file in published.downloads if _is_archive(file) or file.removesuffix(".gz") in missing]
+        here = [path for path in (folder / file for folder in folders for file in wanted) if path.is_file()]
+        archive = here[0] if here else None
+        if archive:
+            _contents(archive, published.downloads[archive.name])
         try:
             _fetch(published, wanted, archive, target)
         except (OSError, ValueError) as error:  # no network, no such page, no room; ValueError: a wrong checksum
-            raise FileNotFoundError(_ways_to_get(name, published, wanted, places, target, error)) from error
+            raise FileNotFoundError(_ways_to_get(name, wanted, places, target, error)) from error
         paths = _found(published, [target]) | paths
-    return {file: _read(paths[file], sha256) for file, sha256 in published.files.items()}
+    return {file: _contents(paths[file], sha256) for file, sha256 in published.files.items()}
 
 
-def _places(published: Published, root: str | Path | None) -> dict[str, Path | None]:
-    """Return where to look, in order; None where nothing is given."""
+def _places(name: str, root: str | Path | None) -> dict[str, Path | None]:
+    """Return where to look for a data set, in order; None where nothing is given."""
     import pooch
 
     given = {"root": root, "$VIT_COURSE_DATA": os.environ.get("VIT_COURSE_DATA")}
     places = {place: Path(path).expanduser().absolute() if path else None for place, path in given.items()}
-    if published.debian:
-        package, folder = published.debian
+    if PUBLISHED[name].debian:
+        package, folder = PUBLISHED[name].debian
         places[f"Debian's {package}"] = Path(folder)
     return places | {"the cache": Path(pooch.os_cache("vit_course"))}
 
@@ -179,27 +168,26 @@ def _found(published: Published, folders: list[Path]) -> dict[str, Path]:
     return paths
 
 
-def _read(path: Path, sha256: str) -> bytes:
-    contents = path.read_bytes()
-    try:
-        contents = gzip.decompress(contents) if path.suffix == ".gz" else contents
-    except (OSError, EOFError, zlib.error) as error:
-        _refuse(path, f"it cannot be unpacked ({error})", sha256, contents)
-    _check(path, contents, sha256)
+def _is_archive(file: str) -> bool:
+    return file.endswith(".tar.gz")
+
+
+def _contents(path: Path, sha256: str) -> bytes:
+    """Return what a file holds, unpacked unless it is an archive; ``ValueError`` unless that has this checksum."""
+    contents, problem = path.read_bytes(), "its contents differ"
+    if path.suffix == ".gz" and not _is_archive(path.name):
+        try:
+            contents = gzip.decompress(contents)
+        except (OSError, EOFError, zlib.error) as error:
+            problem = f"it cannot be unpacked ({error})"
+    got = hashlib.sha256(contents).hexdigest()
+    if got != sha256:
+        raise ValueError(
+            f"{path} must be as published, but {problem} ({len(contents):,} bytes): expected sha256 {sha256}, "
+            f"got {got}; replace it by the published file, or delete it and load the data set again, which looks in "
+            "the other places and then downloads it"
+        )
     return contents
-
-
-def _check(path: Path, contents: bytes, sha256: str) -> None:
-    if hashlib.sha256(contents).hexdigest() != sha256:
-        _refuse(path, f"its contents differ ({len(contents):,} bytes)", sha256, contents)
-
-
-def _refuse(path: Path, problem: str, expected: str, contents: bytes) -> None:
-    raise ValueError(
-        f"{path} must be as published, but {problem}: expected sha256 {expected}, "
-        f"got {hashlib.sha256(contents).hexdigest()}; replace it by the published file, or delete it and load the data "
-        "set again, which looks in the other places and then downloads it"
-    )
 
 
 def _fetch(published: Published, wanted: list[str], archive: Path | None, target: Path) -> None:
@@ -211,10 +199,11 @@ def _fetch(published: Published, wanted: list[str], archive: Path | None, target
     with filelock.FileLock(target / ".lock"):
         if len(_found(published, [target])) == len(published.files):
             return
-        for name in wanted if archive is None else []:
-            _download(published, name, target)
-        if published.archive:
-            pooch.Untar(extract_dir=str(target))(str(archive or target / published.archive), "download", None)
+        for file in wanted:
+            if not archive:
+                _download(published, file, target)
+            if _is_archive(file):
+                pooch.Untar(extract_dir=str(target))(str(archive or target / file), "download", None)
 
 
 def _download(published: Published, name: str, target: Path) -> None:
@@ -234,15 +223,9 @@ def _download(published: Published, name: str, target: Path) -> None:
     raise OSError("\n  ".join(failures))
 
 
-def _ways_to_get(
-    name: str,
-    published: Published,
-    wanted: list[str],
-    places: dict[str, Path | None],
-    target: Path,
-    error: Exception,
-) -> str:
+def _ways_to_get(name: str, wanted: list[str], places: dict[str, Path | None], target: Path, error: Exception) -> str:
     """Return the message for who has no data and no network: where was looked, and what to do."""
+    published = PUBLISHED[name]
     lines = [f"{name} must be on this machine, or be downloaded to {target}; that failed:", f"  {error}"]
     lines += ["Looked in:", *(f"  {place}: {path or 'not given'}" for place, path in places.items())]
     lines += ["To get it, one of these:", *(f"  download {published.urls[0]}{file} into {target}" for file in wanted)]

@@ -82,18 +82,14 @@ def position_similarity(model: VisionTransformer) -> Float[Tensor, "gh gw gh gw"
 def projection_components(
     model: VisionTransformer, count: int
 ) -> tuple[Float[Tensor, "count c p p"], Float[Tensor, "count"]]:
-    """Figure 7, left: principal components of the filters of the patch projection.
-
-    Args:
-        model: with ``d`` filters of ``c p p`` weights.
-        count: how many components, the strongest first; at most the smaller of ``d`` and ``c p p``.
+    """Figure 7, left: the strongest principal components of the ``d`` filters, ``c p p``, of the patch projection.
 
     Returns:
         Components ``(count, c, p, p)`` of length 1, their largest weight positive, and the share of the filters'
         variance that each explains, ``(count,)``.
 
     Raises:
-        ValueError: a count out of range.
+        ValueError: a count above ``d`` or ``c p p``.
     """
     embedding = model.embedding.patch_embedding
     filters = embedding.projection.weight.detach()
@@ -121,16 +117,18 @@ def layer_tokens(model: VisionTransformer, images: Float[Tensor, "b c h w"]) -> 
 def silence_heads(model: VisionTransformer, heads: Iterable[tuple[int, int]]) -> VisionTransformer:
     """Return a copy of the model in which each of these heads adds nothing to its layer's output.
 
-    Args:
-        model: is left as it is.
-        heads: pairs ``(layer, head)``, counted from 0. Their columns of ``out_proj.weight`` become zero.
+    Heads are pairs ``(layer, head)``, counted from 0. Their columns of ``out_proj.weight`` become zero.
 
     Raises:
         ValueError: not pairs, or a layer or a head that the model does not have.
     """
     model = copy.deepcopy(model)
     layers = model.encoder.layers
-    for layer, head in _pairs(heads):
+    pairs = list(heads) if isinstance(heads, Iterable) else [heads]
+    for pair in pairs:
+        if not isinstance(pair, Sequence) or len(pair) != 2:
+            raise ValueError(f"heads must hold pairs (layer, head), such as [(0, 1)]; got {pair!r}")
+        layer, head = pair
         arguments.at_most("layer", arguments.whole_number("layer", layer, minimum=0), "num_layers - 1", len(layers) - 1)
         attention = layers[layer].self_attention
         last = attention.num_heads - 1
@@ -166,31 +164,19 @@ def head_ablation(
 def nearest(
     features: Float[Tensor, "n d"], queries: Float[Tensor, "m d"], count: int
 ) -> tuple[Float[Tensor, "m count"], Int[Tensor, "m count"]]:
-    """Find for each query the features that point in the most similar direction.
-
-    Args:
-        features, queries: one vector a row.
-        count: how many, at most ``n``.
+    """Find for each query, a row, the ``count`` features that point in the most similar direction.
 
     Returns:
         Cosine similarities and indices into ``features``, ``(m, count)`` each, the most similar first.
 
     Raises:
-        ValueError: vectors of different lengths, or a count out of range.
+        ValueError: vectors of different lengths, or a count above ``n``.
     """
     arguments.float_tensor("features", features, "n d")
     arguments.shaped("queries", queries, "m d", (None, features.shape[1]))
     arguments.at_most("count", arguments.whole_number("count", count), "n", len(features))
     similarity = einsum(F.normalize(queries, dim=-1), F.normalize(features, dim=-1), "m d, n d -> m n")
     return tuple(similarity.topk(count, dim=-1))
-
-
-def _pairs(heads: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    pairs = list(heads) if isinstance(heads, Iterable) else [heads]
-    for pair in pairs:
-        if not isinstance(pair, Sequence) or len(pair) != 2:
-            raise ValueError(f"heads must hold pairs (layer, head), such as [(0, 1)]; got {pair!r}")
-    return pairs
 
 
 def _one_shape(maps: Sequence[Tensor]) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from functools import cache
 
-import torch
+import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor
 
@@ -64,14 +64,7 @@ def subplots(rows: int = 1, columns: int = 1, *, size: tuple[float, float] | Non
     """``plt.subplots`` in the course's look, which stays on for all that is drawn afterwards.
 
     The figure's ``repr`` is :func:`describe`: stored beside the picture, it is what a screen reader and the tests read.
-
-    Args:
-        rows, columns: of axes.
-        size: of the figure in inches, ``(width, height)``; at most 8.5 wide, so that it fits a notebook cell.
-        **options: as ``plt.subplots`` takes them.
-
-    Returns:
-        ``(figure, axes)``.
+    Its ``size`` is in inches, ``(width, height)``; at most 8.5 wide, so that it fits a notebook cell.
     """
     import matplotlib.pyplot as plt
 
@@ -131,8 +124,7 @@ def _words(axes) -> str:
 
 
 def _counted(count: int, kind: str) -> str:
-    """Write ``3 curves``, ``picture``, or nothing."""
-    plural = kind.replace("cloud", "clouds") if kind.startswith("cloud") else f"{kind}s"
+    plural = "clouds of points" if kind == "cloud of points" else f"{kind}s"
     return f"{count} {plural}" if count > 1 else kind
 
 
@@ -153,11 +145,7 @@ def show_image(axes, image: Tensor, title: str = "") -> None:
 
 
 def show_images(images: Tensor, titles: Sequence[str] = (), *, columns: int | None = None, side: float = 1.35):
-    """Draw a batch ``(b, c, h, w)`` in rows of ``columns`` images, ``side`` inches each.
-
-    Returns:
-        The figure; end the cell with ``plt.show()``.
-    """
+    """Draw a batch ``(b, c, h, w)`` in rows of ``columns`` images, ``side`` inches each, and return the figure."""
     columns = columns or min(len(images), 6)
     rows = -(-len(images) // columns)
     height = side * (1.22 if any(titles) else 1.04)
@@ -172,31 +160,19 @@ def show_images(images: Tensor, titles: Sequence[str] = (), *, columns: int | No
 
 def patch_mosaic(image: Tensor, patch_size: int, *, gap: int = 2) -> Tensor:
     """Return the image ``(c, h, w)`` cut into its patches with ``gap`` white pixels between them."""
-    patches = rearrange(image, "c (gh p1) (gw p2) -> gh gw c p1 p2", p1=patch_size, p2=patch_size)
-    gh, gw, c = patches.shape[:3]
-    step = patch_size + gap
-    mosaic = torch.ones(c, gh * step - gap, gw * step - gap, dtype=image.dtype)
-    for row in range(gh):
-        for column in range(gw):
-            top, left = row * step, column * step
-            mosaic[:, top : top + patch_size, left : left + patch_size] = patches[row, column]
-    return mosaic
+    patches = rearrange(image, "c (gh p1) (gw p2) -> c gh gw p1 p2", p1=patch_size, p2=patch_size)
+    framed = F.pad(patches, (0, gap, 0, gap), value=1.0)  # white on the right and below
+    mosaic = rearrange(framed, "c gh gw p1 p2 -> c (gh p1) (gw p2)")
+    return mosaic[:, : mosaic.shape[1] - gap, : mosaic.shape[2] - gap]
 
 
 def show_matrix(
     axes, matrix: Tensor, title: str = "", *, xlabel: str = "", ylabel: str = "", around_zero: bool = False, **options
 ):
-    """Draw a matrix ``(rows, columns)`` as coloured cells.
+    """Draw a matrix ``(rows, columns)`` as coloured cells, with options of ``axes.imshow`` such as ``vmin``.
 
-    Args:
-        axes: where to draw.
-        matrix: the values.
-        title, xlabel, ylabel: in words.
-        around_zero: two-sided colours with zero in the middle, instead of one-sided ones.
-        **options: as ``axes.imshow`` takes them, such as ``vmin`` and ``vmax``.
-
-    Returns:
-        The picture, to hang a colour bar on: ``figure.colorbar(picture, ax=axes)``.
+    With ``around_zero``, the colours are two-sided with zero in the middle. Return the picture, to which a colour bar
+    belongs: ``figure.colorbar(picture, ax=axes)``.
     """
     matrix = matrix.detach().cpu().numpy()
     if around_zero:
@@ -212,10 +188,7 @@ def show_matrix(
 def write_numbers(picture, matrix: Tensor, spec: str = "g") -> None:
     """Write each value of a matrix into its cell, dark on a light cell and white on a dark one.
 
-    Args:
-        picture: what :func:`show_matrix` returned.
-        matrix: the values ``(rows, columns)``; they need not be those that gave the cells their colours.
-        spec: how a value is written, such as ``".2f"``.
+    The values need not be those that gave the cells of ``picture``, from :func:`show_matrix`, their colours.
     """
     grounds = picture.to_rgba(picture.get_array(), alpha=picture.get_alpha())
     for row, values in enumerate(matrix.tolist()):

@@ -120,18 +120,15 @@ RECOGNISED_BY = {  # a name that no other layout has
     "patch_embed.proj.weight": "timm",
     "vit.embeddings.cls_token": "huggingface",
 }
-OTHER_MODELS = {  # the start of a part that changes what a model computes, and why it has no place in ours
-    "fc_norm.": "it takes the mean of the tokens first and normalises after, ours the other way round; in timm, "
+OTHER_MODELS = {  # names of parts that change what a model computes, and why they have no place in ours
+    r"^fc_norm\.": "it takes the mean of the tokens first and normalises after, ours the other way round; in timm, "
     "fc_norm=False is the order of pool='mean'",
-    "heads.pre_logits.": "a hidden layer before the head",
-    "pre_logits.": "a hidden layer before the head",
-    "dist_token": "a second token, for distillation",
-    "reg_token": "register tokens",
-    "norm_pre.": "a LayerNorm before the encoder",
-    "attn_pool.": "attention in place of pooling",
-    "vit.embeddings.mask_token": "a token for masked images; drop it if you do not mask",
-}
-INSIDE_A_BLOCK = {
+    r"^(heads\.)?pre_logits\.": "a hidden layer before the head",
+    r"^dist_token": "a second token, for distillation",
+    r"^reg_token": "register tokens",
+    r"^norm_pre\.": "a LayerNorm before the encoder",
+    r"^attn_pool\.": "attention in place of pooling",
+    r"^vit\.embeddings\.mask_token": "a token for masked images; drop it if you do not mask",
     r"\.(ls1|ls2)\.": "LayerScale, a factor for every channel of a branch",
     r"\.attn\.(q_norm|k_norm|norm)\.": "a LayerNorm inside the attention",
 }
@@ -224,23 +221,22 @@ def load_weights(
         raise ValueError(f"model must be a VisionTransformer; got {type(model).__name__}")
     arguments.one_of("head", head, ("load", "skip"))
     layout, given = recognised(state_dict)
-    ours = model.state_dict()
-    embedding = model.embedding.patch_embedding
-    expected = _theirs(ours, layout, embedding.patch_size)
+    expected = _theirs(model, layout)
     if head == "skip":
         given = {name: value for name, value in given.items() if not name.startswith("vit.pooler.")}
         given |= {name: expected[name] for ours_name in HEAD for name in _names(ours_name, layout)}
     positions = _names(POSITIONS, layout)[0]
     if set(given) == set(expected):
-        given[positions] = _positions(given[positions], expected[positions], embedding.grid_size, grid_size)
+        grid = model.embedding.patch_embedding.grid_size
+        given[positions] = _positions(given[positions], expected[positions], grid, grid_size)
     _refuse_others(given, expected, layout)
-    model.load_state_dict(_ours(given, list(ours), layout))
+    model.load_state_dict(_ours(given, list(model.state_dict()), layout))
     return layout
 
 
 def to_torchvision(model: VisionTransformer) -> dict[str, Tensor]:
     """Return a copy of the parameters in the names and shapes of ``torchvision.models.VisionTransformer``."""
-    return _theirs(model.state_dict(), "torchvision", model.embedding.patch_embedding.patch_size)
+    return _theirs(model, "torchvision")
 
 
 def to_timm(model: VisionTransformer) -> dict[str, Tensor]:
@@ -248,7 +244,7 @@ def to_timm(model: VisionTransformer) -> dict[str, Tensor]:
 
     A model with ``pool="mean"`` equals timm's with ``global_pool="avg", fc_norm=False``.
     """
-    return _theirs(model.state_dict(), "timm", model.embedding.patch_embedding.patch_size)
+    return _theirs(model, "timm")
 
 
 def to_huggingface(model: VisionTransformer, *, saved: bool = False) -> dict[str, Tensor]:
@@ -264,12 +260,11 @@ def to_huggingface(model: VisionTransformer, *, saved: bool = False) -> dict[str
     """
     if model.pool != "token":
         raise ValueError(f"Hugging Face's ViT reads the class token; this model has pool={model.pool!r}")
-    layout = "huggingface, as saved" if saved else "huggingface"
-    return _theirs(model.state_dict(), layout, model.embedding.patch_embedding.patch_size)
+    return _theirs(model, "huggingface, as saved" if saved else "huggingface")
 
 
 def recognised(state_dict: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
-    """Return the layout of a checkpoint, and its tensors with older or shorter forms of names made up.
+    """Return the layout of a checkpoint, and its tensors with older or shorter names brought up to date.
 
     Raises:
         ValueError: not tensors by name, or names of no known layout.
@@ -287,8 +282,8 @@ def recognised(state_dict: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]
         raise ValueError(f"state_dict must be one of a ViT, known by a name of it: {known}; this one has {first}, ...")
     layout = found[0]
     if layout == "torchvision":  # before its version 0.12
-        old = {".mlp.linear_1.": ".mlp.0.", ".mlp.linear_2.": ".mlp.3."}
-        given = {re.sub(r"\.mlp\.linear_[12]\.", lambda word: old[word[0]], name): given[name] for name in given}
+        new = {name: name.replace(".mlp.linear_1.", ".mlp.0.").replace(".mlp.linear_2.", ".mlp.3.") for name in given}
+        given = {new[name]: value for name, value in given.items()}
     if layout == "huggingface" and any(name.startswith("vit.encoder.layer.") for name in given):
         layout = "huggingface, as saved"
     return layout, given
@@ -307,12 +302,12 @@ def _names(name: str, layout: str) -> tuple[str, ...]:
     return tuple(their.format(i=number and number[1], p=kind) for their in names)
 
 
-def _theirs(ours: Mapping[str, Tensor], layout: str, patch_size: int) -> dict[str, Tensor]:
-    """Return our state dict in their names and shapes, as copies."""
-    state = {}
-    for name, value in ours.items():
+def _theirs(model: VisionTransformer, layout: str) -> dict[str, Tensor]:
+    """Return our parameters in their names and shapes, as copies."""
+    p, state = model.embedding.patch_embedding.patch_size, {}
+    for name, value in model.state_dict().items():
         if name == PROJECTION and layout != "vit_course":
-            value = rearrange(value, "d (c p1 p2) -> d c p1 p2", p1=patch_size, p2=patch_size)
+            value = rearrange(value, "d (c p1 p2) -> d c p1 p2", p1=p, p2=p)
         names = _names(name, layout)
         state |= {their: part.clone() for their, part in zip(names, value.chunk(len(names)), strict=True)}
     return state
@@ -359,8 +354,7 @@ def _refuse_others(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], 
     if not any(found.values()):
         return
     lines = [f"  {what}: {_shortened(names)}" for what, names in found.items() if names]
-    reasons = {why for start, why in OTHER_MODELS.items() if any(name.startswith(start) for name in unexpected)}
-    reasons |= {why for part, why in INSIDE_A_BLOCK.items() if any(re.search(part, name) for name in unexpected)}
+    reasons = {why for part, why in OTHER_MODELS.items() if any(re.search(part, name) for name in unexpected)}
     lines += [f"  it is another kind of model: {why}" for why in sorted(reasons)]
     head = {name for ours_name in HEAD for name in _names(ours_name, layout)}
     if any(name in head for name in missing) or any(line.split()[0] in head for line in shapes):
@@ -385,10 +379,7 @@ def _described(state_dict: object) -> str:
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Read a checkpoint without running anything that a file could hold.
-
-    Returns:
-        Tensors by name, and the metadata of a safetensors file.
+    """Return a file's tensors by name, and the metadata of a safetensors file; nothing that a file holds is run.
 
     Raises:
         ValueError: not a file of tensors.
@@ -410,9 +401,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 def model_for(state_dict: Mapping[str, Tensor], patch_size: int | None = None) -> VisionTransformer:
     """Build the model that a checkpoint fits, but for its number of heads, which no checkpoint holds: one here.
 
-    Args:
-        state_dict: parameters by name, in any layout.
-        patch_size: pixels along a patch; needed for checkpoints of this course alone, others show it.
+    ``patch_size``, in pixels, is needed for checkpoints of this course alone; others show it.
 
     Raises:
         ValueError: an unknown layout, or a part missing that shows a size.
@@ -453,7 +442,7 @@ def convert(source: Path, target: Path, layout: str, patch_size: int | None = No
         patch_size = json.loads(metadata["vit_course"])["model"]["patch_size"]
     model = model_for(state, patch_size)
     was = load_weights(model, state)
-    state = _theirs(model.state_dict(), layout, model.embedding.patch_embedding.patch_size)
+    state = _theirs(model, layout)
     beside = target.with_name(f".{target.name}.part")
     try:
         if target.suffix == ".safetensors":

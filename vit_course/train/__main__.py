@@ -6,7 +6,6 @@ import signal
 import sys
 from contextlib import nullcontext
 from dataclasses import asdict, fields
-from pathlib import Path
 
 import torch
 
@@ -49,18 +48,17 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> None:
     """Run the command; status 0 when done, 130 when stopped, 1 with a line that says what is wrong."""
     options = parser().parse_args(argv)
-    path = folder_path(options)
-    if options.dataset is None and not RunFolder(path).has("config.json"):
-        where = f"there is no run in {path}" if options.out else "nothing to do"
+    name = f"{options.dataset}-{options.preset or 'quick'}-seed{options.seed or 0}"
+    folder = RunFolder(options.out or f"runs/{name}")
+    if options.dataset is None and not folder.read_json("config.json"):
+        where = f"there is no run in {folder.path}" if options.out else "nothing to do"
         raise SystemExit(f"error: {where}: say --dataset NAME to start one, or --resume --out DIR to continue one")
-    stopped = f"stopped; nothing is lost. Continue with the same command and --resume --out {path}"
+    stopped = f"stopped; nothing is lost. Continue with the same command and --resume --out {folder.path}"
     prints = Processes.from_environment().local_rank == 0  # an error of one process is one of all on this machine
     _on_signals(signal.default_int_handler)
     try:
-        with process_group() as processes:
-            folder = RunFolder(path)
-            with folder.locked() if processes.first else nullcontext():
-                run(options, folder, processes)
+        with process_group() as processes, folder.locked() if processes.first else nullcontext():
+            run(options, folder, processes)
     except ConnectionError as error:
         raise SystemExit(f"error: {error}\n{stopped}") from error
     except (FloatingPointError, ValueError, OSError) as error:
@@ -75,22 +73,20 @@ def main(argv: list[str] | None = None) -> None:
 
 def run(options: argparse.Namespace, folder: RunFolder, processes: Processes) -> None:
     """Start or continue the run that the options ask for, and print its result."""
-    started = folder.has("config.json")
-    if started and not options.resume:
+    stored, result = folder.read_json("config.json"), folder.read_json("result.json")
+    if stored and not options.resume:
         raise ValueError(f"{folder.path} holds a run already: continue it with --resume, or name another --out")
-    config = _stored_config(options, folder) if started else new_config(options)
-    trainer = None if folder.has("result.json") else Trainer(config, folder, processes, options.checkpoint_steps)
+    config = _continued(stored, options) if stored else new_config(options)
+    trainer = None if result else Trainer(config, folder, processes, options.checkpoint_steps)
     session = describe(config.device) | dict(threads=config.threads, processes=processes.count)
     processes.wait()  # nothing is written before all processes have accepted the run
     if processes.first:
-        sessions = folder.read_json("environment.json") if folder.has("environment.json") else []
-        folder.write_json("environment.json", [*sessions, session])
+        folder.write_json("environment.json", [*(folder.read_json("environment.json") or []), session])
         folder.write_json("config.json", asdict(config))
     if trainer:
         _on_signals(trainer.request_stop)
-        trainer.train()
+        result = trainer.train()
     if processes.first:
-        result = folder.read_json("result.json")
         print(
             f"test accuracy {result['test_accuracy']:.2%} (validation {result['valid_accuracy']:.2%}), "
             f"{result['parameters']:,} parameters, {result['seconds'] / 60:.1f} minutes\n"
@@ -102,41 +98,30 @@ def run(options: argparse.Namespace, folder: RunFolder, processes: Processes) ->
 def new_config(options: argparse.Namespace) -> Config:
     """Return the config that the options ask for, with the defaults of all that they leave open."""
     given = _given(options)
-    name = given.get("preset", "quick")
-    recipe = preset(options.dataset, name, **{key: given[key] for key in given if key in Recipe.__dataclass_fields__})
+    recipe = {name: given.pop(name) for name in Recipe.__dataclass_fields__ if name in given}
     device = given.get("device", "cuda" if torch.cuda.is_available() else "cpu")
     half = device.startswith("cuda") and torch.cuda.is_bf16_supported()
-    open_ones = dict(preset=name, seed=0, device=device, precision="bfloat16" if half else "float32", compile=False)
-    config = open_ones | dict(threads=torch.get_num_threads()) | given
-    return Config(recipe=recipe, **{key: config[key] for key in Config.__dataclass_fields__ if key != "recipe"})
+    open_ones = dict(device=device, precision="bfloat16" if half else "float32", threads=torch.get_num_threads())
+    return Config(**open_ones | given, recipe=preset(options.dataset, given.get("preset", "quick"), **recipe))
 
 
-def folder_path(options: argparse.Namespace) -> Path:
-    """Return the folder of the run."""
-    name = f"{options.dataset}-{options.preset or 'quick'}-seed{options.seed or 0}"
-    return Path(options.out or Path("runs", name))
-
-
-def _stored_config(options: argparse.Namespace, folder: RunFolder) -> Config:
-    stored = folder.read_json("config.json")
-    config = Config(**stored | dict(recipe=Recipe(**stored["recipe"])))
+def _continued(stored: dict, options: argparse.Namespace) -> Config:
     for name, value in _given(options).items():
-        before = (asdict(config) | stored["recipe"]).get(name, value)
+        option, before = _typed(name), (stored | stored["recipe"])[name]
         if value != before:
-            raise ValueError(
-                f"this run was started with {_typed(name)} {before}, and {_typed(name)} {value} would make it another "
-                "one: leave the option out, or train into another --out"
-            )
-    return config
-
-
-def _on_signals(handler) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, handler)
+            raise ValueError(f"this run was started with {option} {before}, not {value}: leave it out, or change --out")
+    return Config(**stored | dict(recipe=Recipe(**stored["recipe"])))
 
 
 def _given(options: argparse.Namespace) -> dict:
-    return {name: value for name, value in vars(options).items() if value is not None}
+    """Return the settings of the run that the options name, by name."""
+    settings = {field.name for kind in (Config, Recipe) for field in fields(kind)}
+    return {name: value for name, value in vars(options).items() if name in settings and value is not None}
+
+
+def _on_signals(handler) -> None:
+    signal.signal(signal.SIGINT, handler)
+    signal.signal(signal.SIGTERM, handler)
 
 
 def _typed(name: str) -> str:

@@ -5,7 +5,6 @@ step alone, so that a run which was interrupted ends with exactly the same weigh
 """
 
 import hashlib
-import json
 import math
 import sys
 import time
@@ -41,7 +40,7 @@ class Trainer:
         torch.set_num_threads(config.threads)
         self._load_data()
         self._build_model()
-        self.progress = folder.load_checkpoint(self.model, self.optimizer)
+        self.progress, self.damage = folder.load_checkpoint(self.model, self.optimizer)
         self.started = started - self.progress.seconds  # as if all sessions had followed one another
         if self.processes.means(float(self.progress.step)) != [self.progress.step]:
             raise ValueError(f"--out must be a folder that all processes share; {folder.path} is not")
@@ -51,29 +50,25 @@ class Trainer:
         names, (_, channels, *image_size) = train_set.class_names, train_set.images.shape
         sizes = {name: getattr(self.recipe, name) for name in MODEL_SETTINGS}
         sizes |= dict(in_channels=channels, image_size=tuple(image_size), num_classes=len(names))
-        about = dict(class_names=names, mean=train_set.mean.tolist(), std=train_set.std.tolist())
-        self.about = dict(model=sizes, dataset=self.config.dataset, **about)
+        self.about = dict(model=sizes, dataset=self.config.dataset, class_names=names)
+        self.about |= dict(mean=train_set.mean.tolist(), std=train_set.std.tolist())
         self.train_set, self.valid_set = train_set.normalized().split(self.recipe.valid_fraction)
         self.test_set = test_set.normalized()
         most, batch_size, count = len(self.train_set), self.recipe.batch_size, self.processes.count
         if batch_size > most or batch_size % count:
-            raise ValueError(
-                f"batch_size must be at most {most}, the images to train on, and divisible by the number of "
-                f"processes, {count}; got {batch_size}"
-            )
+            limits = f"at most {most}, the images to train on, and divisible by {count}, the number of processes"
+            raise ValueError(f"batch_size must be {limits}; got {batch_size}")
         self.steps_per_epoch = most // batch_size  # the images left over wait for the next epoch's order
         self.total_steps = max(round(self.recipe.epochs * self.steps_per_epoch), 1)
-        self.warmup_steps = round(self.recipe.warmup * self.total_steps)
 
     def _build_model(self) -> None:
         torch.manual_seed(self.config.seed)
-        self.device = torch.device(self.config.device)
-        self.model = VisionTransformer(**self.about["model"]).to(self.device)
+        self.model = VisionTransformer(**self.about["model"]).to(self.config.device)
         if not self.recipe.positions:
             self.model.embedding.pos_embedding.requires_grad_(False).zero_()
         if self.config.precision == "bfloat16":
             # matrix products run in bfloat16; weights, gradients and logits stay float32
-            forward = torch.autocast(self.device.type, torch.bfloat16)(self.model.forward)
+            forward = torch.autocast(torch.device(self.config.device).type, torch.bfloat16)(self.model.forward)
             self.model.forward = lambda images: forward(images).float()
         if self.config.compile:
             self.model.compile()
@@ -85,15 +80,17 @@ class Trainer:
     def train(self) -> dict:
         """Train to the end, evaluate on the test set once, and return what ``result.json`` holds."""
         first, step = self.processes.first, self.progress.step
-        if first:
-            self.folder.rewind(step)
         if first and step:
-            tqdm.write(f"continuing after step {step} of {self.total_steps}", file=sys.stderr)
+            because = f", because {self.damage}" if self.damage else ""
+            tqdm.write(f"continuing after step {step} of {self.total_steps}{because}", file=sys.stderr)
         options = dict(total=self.total_steps, initial=step, ascii=True, disable=None if first else True)
         with tqdm(**options, bar_format="{percentage:3.0f}%|{bar}| {remaining} left{postfix}") as self.bar:
             while self.progress.step < self.total_steps:
                 self._train_epoch()
-        return self._finish()
+        if first:
+            self._write_result()
+        self.processes.wait()
+        return self.folder.read_json("result.json")
 
     def _train_epoch(self) -> None:
         epoch, resumed_at = self.progress.step // self.steps_per_epoch, self.progress.step
@@ -118,12 +115,12 @@ class Trainer:
         step, recipe, share = self.progress.step, self.recipe, self.processes.share
         if step % self.steps_per_epoch == 0:
             self.progress.loss_sum = 0.0
-        schedule = dict(total_steps=self.total_steps, warmup_steps=self.warmup_steps, peak=recipe.peak_lr)
+        schedule = dict(total_steps=self.total_steps, warmup_steps=round(recipe.warmup * self.total_steps))
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate_schedule(step, **schedule)
+            group["lr"] = learning_rate_schedule(step, **schedule, peak=recipe.peak_lr)
         images, labels = self.train_set[batch]
         # all processes draw for the whole batch, so their number changes nothing; only dropout is each one's own
-        images, generator = images.to(self.device), self.generator("augmentation", step)
+        images, generator = images.to(self.config.device), self.generator("augmentation", step)
         images = random_flip(images, generator) if recipe.flip else images
         images = random_crop(images, recipe.crop, generator) if recipe.crop else images
         torch.manual_seed(self.generator("dropout", step, self.processes.rank).initial_seed())
@@ -132,10 +129,8 @@ class Trainer:
         loss, stops = self.processes.means(loss, float(self.stop_requested))
         self.stopping = stops > 0
         if not math.isfinite(loss):
-            raise FloatingPointError(
-                f"the loss is {loss} at step {step + 1}, in epoch {step // self.steps_per_epoch + 1}. Train again with "
-                f"--peak-lr below {recipe.peak_lr:g}, into another --out; the log so far is in {self.folder.path}"
-            )
+            advice = f"Train again with --peak-lr below {recipe.peak_lr:g}, into another --out"
+            raise FloatingPointError(f"the loss is {loss} at step {step + 1} of {self.total_steps}. {advice}")
         self.progress.step += 1
         self.progress.loss_sum += loss
         return loss
@@ -146,19 +141,18 @@ class Trainer:
         return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
 
     def validate(self, epoch: int, speed: float) -> None:
-        """Evaluate on the validation images, and write the epoch's line of the log."""
+        """Evaluate on the validation images, and write the epoch's lines of the logs."""
         loss, accuracy = evaluate(self.model, self.valid_set)
         step, rate = self.progress.step, self.optimizer.param_groups[0]["lr"]
         train_loss = self.progress.loss_sum / (step - epoch * self.steps_per_epoch)
         line = dict(epoch=epoch + 1, step=step, learning_rate=rate, train_loss=train_loss)
-        self.folder.add_line("log.jsonl", line | dict(valid_loss=loss, valid_accuracy=accuracy))
-        times = dict(epoch=epoch + 1, seconds=round(self.seconds(), 1), images_per_second=round(speed))
-        self.folder.add_line("times.jsonl", times)
-        self.bar.write(
-            f"epoch {epoch + 1:3}/{self.recipe.epochs:g}   train loss {train_loss:.3f}   "
-            f"validation loss {loss:.3f}, accuracy {accuracy:.1%}   {speed:,.0f} images/s",
-            file=sys.stderr,
-        )
+        self.progress.log.append(line | dict(valid_loss=loss, valid_accuracy=accuracy))
+        seconds = round(time.perf_counter() - self.started, 1)
+        self.progress.times.append(dict(epoch=epoch + 1, seconds=seconds, images_per_second=round(speed)))
+        self.folder.write_logs(self.progress)
+        trained = f"epoch {epoch + 1:3}/{self.recipe.epochs:g}   train loss {train_loss:.3f}"
+        validated = f"validation loss {loss:.3f}, accuracy {accuracy:.1%}"
+        self.bar.write(f"{trained}   {validated}   {speed:,.0f} images/s", file=sys.stderr)
 
     def request_stop(self, *_: object) -> None:
         """Stop after the current step, or at once when asked a second time."""
@@ -166,27 +160,24 @@ class Trainer:
             raise KeyboardInterrupt
         self.stop_requested = True
 
-    def seconds(self) -> float:
-        """Return the time that the run has taken in all its sessions."""
-        return time.perf_counter() - self.started
-
     def save(self) -> None:
         """Write a checkpoint."""
-        self.progress.seconds = self.seconds()
+        self.progress.seconds = time.perf_counter() - self.started
         if self.processes.first:
             self.folder.save_checkpoint(self.progress, self.model, self.optimizer)
 
-    def _finish(self) -> dict:
-        if self.processes.first:
-            trained = weights.packed_with_checksum(self.model.state_dict(), self.about)
-            self.folder.write("weights.safetensors", trained)
-            test_loss, test_accuracy = evaluate(self.model, self.test_set)
-            last = json.loads(self.folder.read_lines("log.jsonl")[-1])
-            result = dict(test_accuracy=test_accuracy, test_loss=test_loss)
-            result |= dict(valid_accuracy=last["valid_accuracy"], valid_loss=last["valid_loss"])
-            result |= dict(parameters=sum(parameter.numel() for parameter in self.model.parameters()))
-            result |= dict(images=dict(train=len(self.train_set), valid=len(self.valid_set), test=len(self.test_set)))
-            result |= dict(seconds=round(self.seconds(), 1), weights_sha256=hashlib.sha256(trained).hexdigest())
-            self.folder.write_json("result.json", result)
-        self.processes.wait()
-        return self.folder.read_json("result.json")
+    def _write_result(self) -> None:
+        trained = weights.packed_with_checksum(self.model.state_dict(), self.about)
+        self.folder.write("weights.safetensors", trained)
+        test_loss, test_accuracy = evaluate(self.model, self.test_set)
+        result = dict(
+            test_accuracy=test_accuracy,
+            test_loss=test_loss,
+            valid_accuracy=self.progress.log[-1]["valid_accuracy"],
+            valid_loss=self.progress.log[-1]["valid_loss"],
+            parameters=sum(parameter.numel() for parameter in self.model.parameters()),
+            images=dict(train=len(self.train_set), valid=len(self.valid_set), test=len(self.test_set)),
+            seconds=round(time.perf_counter() - self.started, 1),
+            weights_sha256=hashlib.sha256(trained).hexdigest(),
+        )
+        self.folder.write_json("result.json", result)

@@ -22,8 +22,8 @@ class Processes:
     @classmethod
     def from_environment(cls) -> "Processes":
         """Read the variables that ``torchrun`` sets for each process; without it there is one process."""
-        names = dict(rank="RANK", local_rank="LOCAL_RANK", count="WORLD_SIZE")
-        return cls(**{key: int(os.environ[name]) for key, name in names.items() if name in os.environ})
+        variables = (("RANK", 0), ("LOCAL_RANK", 0), ("WORLD_SIZE", 1))
+        return cls(*(int(os.environ.get(name, default)) for name, default in variables))
 
     @property
     def first(self) -> bool:
@@ -63,5 +63,5 @@ def process_group() -> Iterator[Processes]:
         if not isinstance(error, dist.DistError) and "onnection" not in str(error):
             raise
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends it to the others, and would cut the message off
-        who = f"process {processes.rank} of {processes.count}"
-        raise ConnectionError(f"{who} lost another one, and a run needs all of them: {error}") from error
+        lost = f"process {processes.rank} of {processes.count} lost another one, and a run needs all of them"
+        raise ConnectionError(f"{lost}: {error}") from error

@@ -32,7 +32,7 @@ class Recipe:
     max_grad_norm: float = _setting("longer gradients are scaled down to this norm", 1.0)
     flip: bool = _setting("mirror every second image, at random", False)
     crop: int = _setting("shift every image by up to this many pixels", 0)
-    valid_fraction: float = _setting("share of the training images held back to choose by, the same for every seed")
+    valid_fraction: float = _setting("share of training images held back to choose by, the same for every seed", 0.1)
 
     def __post_init__(self) -> None:
         """Check every setting that the model does not check."""
@@ -46,23 +46,16 @@ class Recipe:
 
 
 PRESETS = {
-    "digits": {
-        "quick": Recipe(patch_size=4, num_layers=3, epochs=60.0, batch_size=64, valid_fraction=0.15),
-    },
+    "digits": {"quick": Recipe(patch_size=4, num_layers=3, epochs=60.0, batch_size=64, valid_fraction=0.15)},
     "fashion_mnist": {  # quick: four patches of 14 pixels, because fewer tokens win with minutes to learn
         "quick": Recipe(patch_size=14, num_layers=4, epochs=12.0, flip=True, valid_fraction=1 / 12),
         "long": Recipe(patch_size=4, num_layers=4, epochs=35.0, flip=True, crop=1, valid_fraction=1 / 12),
     },
     "cifar10": {
-        "quick": Recipe(
-            patch_size=8, num_layers=6, hidden_dim=128, mlp_dim=256, epochs=6.0, flip=True, valid_fraction=0.1,
-        ),
-        "long": Recipe(
-            patch_size=4, num_layers=4, num_heads=3, hidden_dim=96, mlp_dim=192, epochs=10.0, flip=True,
-            valid_fraction=0.1,
-        ),
+        "quick": Recipe(patch_size=8, num_layers=6, hidden_dim=128, mlp_dim=256, epochs=6.0, flip=True),
+        "long": Recipe(patch_size=4, num_layers=4, num_heads=3, hidden_dim=96, mlp_dim=192, epochs=10.0, flip=True),
     },
-}  # fmt: skip
+}
 
 
 def preset(dataset: str, name: str = "quick", **changes) -> Recipe:
@@ -77,12 +70,12 @@ class Config:
     """What was asked for: all that decides the final weights on a given machine."""
 
     dataset: str = _setting("images to learn from: digits, fashion_mnist or cifar10")
-    preset: str = _setting("; ".join(f"{dataset}: {', '.join(presets)}" for dataset, presets in PRESETS.items()))
-    seed: int = _setting("decides everything random; default 0")
+    preset: str = _setting("; ".join(f"{dataset}: {', '.join(names)}" for dataset, names in PRESETS.items()), "quick")
+    seed: int = _setting("decides everything random; default 0", 0)
     device: str = _setting("cpu, cuda, ...; default cuda where there is one")
     precision: str = _setting("float32 or bfloat16; default bfloat16 on a GPU that has it")
     threads: int = _setting("processor cores that a process uses; default: as torch chooses")
-    compile: bool = _setting("torch.compile: slow to start, then faster")
+    compile: bool = _setting("torch.compile: slow to start, then faster", False)
     recipe: Recipe
 
     def __post_init__(self) -> None:
