@@ -1,22 +1,20 @@
 """What nbval does not see in a notebook: each rule yields what it finds, one line for each finding.
 
-A rule takes a parsed notebook and its path. ``RULES`` are those of the lessons, and ``SHARED_RULES`` those that the
-sources of the assignments keep as well; ``test_notebooks.py`` shows that each rule finds its faults.
+A rule takes a parsed notebook and its path. ``RULES`` hold for the lessons, and all but ``your_turns`` for the sources
+of the assignments; ``test_notebooks.py`` shows that they find their faults.
 """
 
-import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
 from tools.execute_notebooks import VARYING, WIDGET, fingerprint
+from tools.site_links import ROOT, lessons
 from tools.solve_lessons import turns
 
-IMG = Path(__file__).resolve().parents[1] / "img"
 ALLOWED_TAGS = {VARYING, "raises-exception"}
 NOT_PLAIN = r"^\s*[%!]|^[^#\n]*\?\s*$|get_ipython|sys\.path|os\.chdir|plt\.subplots|pip install"
 OF_ONE_MACHINE = r"0x[0-9a-f]{6,}|(?<![\w.])/(?:root|home|work|Users|tmp)/|[A-Z]:\\\\?Users"
@@ -52,27 +50,14 @@ def texts(cell: NotebookNode) -> str:
     return "\n".join(parts)
 
 
-def body(cell: NotebookNode) -> list[ast.stmt]:
-    """Return the statements of a cell; none if it is not Python."""
-    try:
-        return ast.parse(cell.source).body
-    except SyntaxError:
-        return []
-
-
 def explores(cell: NotebookNode) -> bool:
-    """Whether the cell's last line is an explorer: a call of ``explore.…``, or the name that one was given above."""
-    last = body(cell)[-1:]
-    shown = ast.unparse(last[0]) if last and isinstance(last[0], ast.Expr) else ""
-    named = shown.isidentifier() and re.search(rf"^{shown} = explore\.", cell.source, re.MULTILINE)
-    return bool(named or re.match(r"explore\.\w+\(", shown))
+    """Whether the cell shows an explorer: a call of ``explore.…``, or as its last line the name of one."""
+    return bool(re.search(r"^explore\.\w+\(|^(\w+) = explore\.[\s\S]*^\1\s*\Z", cell.source, re.MULTILINE))
 
 
 def asserts(cell: NotebookNode) -> bool:
     """Whether the cell has an ``assert`` or calls a function ``assert_…``."""
-    nodes = [node for statement in body(cell) for node in ast.walk(statement)]
-    called = [ast.unparse(node.func).rpartition(".")[2] for node in nodes if isinstance(node, ast.Call)]
-    return any(isinstance(node, ast.Assert) for node in nodes) or any("assert_" in name for name in called)
+    return bool(re.search(r"^\s*assert\b|\bassert_\w+\(", cell.source, re.MULTILINE))
 
 
 def code(notebook, path):
@@ -109,7 +94,10 @@ def outputs(notebook, path):
 
 
 def pictures(notebook, path):
-    """nbval does not compare pictures: this cell or the one before or after asserts the arrays that are drawn."""
+    """nbval does not compare pictures: the cell or a neighbor asserts the arrays that are drawn.
+
+    Words describe every picture, for screen readers and for nbval; of an explorer its still picture is stored.
+    """
     cells = code_cells(notebook)
     for place, (index, cell) in enumerate(cells):
         if "image/png" in kinds(cell):
@@ -117,20 +105,6 @@ def pictures(notebook, path):
                 yield f"cell {index}: a picture without an assert on the array that is drawn"
             if not cell.source.rstrip().endswith("plt.show()") and not explores(cell):
                 yield f"cell {index}: a picture whose cell does not end with plt.show()"
-
-
-def folded_answers(notebook, path):
-    """Markdown inside <details> needs an empty line after the summary, and each is closed."""
-    prose = markdown(notebook)
-    if prose.count("<details") != prose.count("</details>"):
-        yield "a <details> block is not closed"
-    for found in re.findall(r"</summary>(?!\n\n).{0,30}", prose):
-        yield f"no empty line after {found!r}"
-
-
-def descriptions(notebook, path):
-    """Words describe every picture, for screen readers and for nbval; of an explorer its still picture is stored."""
-    for index, cell in code_cells(notebook):
         for output in cell.outputs:
             words = output.get("data", {}).get("text/plain", "")
             if "image/png" in output.get("data", {}) and not re.match(r"(Figure: (?!nothing)|explore\.)\w", words):
@@ -142,21 +116,25 @@ def descriptions(notebook, path):
 
 
 def prose(notebook, path):
-    """Pictures lie in img/, whose files a script draws, and are described; links and named lessons exist."""
+    """Folded blocks render, pictures lie in img/ and are described, and links and named lessons exist."""
     text = markdown(notebook)
+    if text.count("<details") != text.count("</details>"):
+        yield "a <details> block is not closed"
+    for found in re.findall(r"</summary>(?!\n\n).{0,30}", text):
+        yield f"no empty line after {found!r}"
     if "<img" in text:
         yield "an <img> tag: write ![what one sees](../img/name.svg)"
     for is_picture, words, target in re.findall(r"(!?)\[([^\]]*)\]\(([^)#]+)(?:#[^)]*)?\)", text):
         file = path.parent / target
         if is_picture and len(words.split()) < 4:
             yield f"{target}: the alt text {words!r} does not say what one sees"
-        if is_picture and (not file.is_file() or file.resolve().parent != IMG):
+        if is_picture and (not file.is_file() or file.resolve().parent != ROOT / "img"):
             yield f"{target}: no such picture in img/"
         if not target.startswith(("http://", "https://")) and not file.exists():
             yield f"a link to {target}, which does not exist"
-    lessons = {file.name[:2] for file in [*path.parent.glob("[0-9][0-9]_*.ipynb"), path]}
+    numbers = {lesson.name[:2] for lesson in lessons()}
     for number in re.findall(r"\blesson (\d+)", text, flags=re.IGNORECASE):
-        if number.zfill(2) not in lessons:
+        if number.zfill(2) not in numbers:
             yield f"lesson {number} is named and does not exist"
 
 
@@ -189,8 +167,7 @@ def your_turns(notebook, path):
                 yield f"{where} {reference} is shown before, in cell {index}"
 
 
-SHARED_RULES = (code, outputs, pictures, folded_answers)
-RULES = (*SHARED_RULES, descriptions, prose, your_turns)
+RULES = (code, outputs, pictures, prose, your_turns)
 
 
 @dataclass
@@ -216,16 +193,7 @@ def exercises(notebook: NotebookNode) -> Iterator[Exercise]:
             stretch=bool(head[1]),
             folded=re.findall(r"<summary>(.*?)</summary>", source[source.index("**Your turn") :]),
             solution=solution,
-            names=[getattr(node, "name", "?") for node in body(stub)],
-            checked=checked(check),
+            names=re.findall(r"^(?:def|class) (\w+)", stub.source, re.MULTILINE),
+            checked=next(iter(re.findall(r"^checks\.\w+\((?:\d+, )?(\w+)", check.source, re.MULTILINE)), None),
             says=texts(check).strip(),
         )
-
-
-def checked(cell: NotebookNode) -> str | None:
-    """Return the name that a cell's last line hands to a check: ``checks.part(name)``, ``checks.clinic(1, name)``."""
-    last = body(cell)[-1:]
-    call = last[0].value if last and isinstance(last[0], ast.Expr) else None
-    if not isinstance(call, ast.Call) or not ast.unparse(call.func).startswith("checks."):
-        return None
-    return next((argument.id for argument in call.args if isinstance(argument, ast.Name)), None)

@@ -6,7 +6,6 @@ import io
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import nbformat
 import pytest
@@ -15,18 +14,13 @@ from notebook_rules import RULES, exercises
 from PIL import Image
 
 from tools import execute_notebooks, solve_lessons
-
-NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
-PATHS = sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
+from tools.site_links import ROOT, lessons
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", lessons(), ids=lambda path: path.stem)
 @pytest.mark.parametrize("rule", RULES)
 def test_notebook_keeps_the_rule(rule, path):
     assert list(rule(nbformat.read(path, as_version=4), path)) == []
-
-
-# --- each rule finds its faults --------------------------------------------------------------------------------------
 
 
 def png(shade):
@@ -69,7 +63,7 @@ def exercise(name, head):
 
 def findings(notebook):
     """Return what all rules find in a notebook that lies among the lessons."""
-    return [found for rule in RULES for found in rule(notebook, NOTEBOOKS / "09_example.ipynb")]
+    return [found for rule in RULES for found in rule(notebook, ROOT / "notebooks" / "08_example.ipynb")]
 
 
 def replaced(place, old, new):
@@ -128,7 +122,6 @@ FAULTS = {
     "not closed": replaced(FOLDED, "</details>", ""),
     "the alt text 'one' does not say": replaced(0, "The whole model, drawn", "one"),
     "nothing.svg: no such picture": replaced(0, "architecture.svg", "nothing.svg"),
-    "README.md: no such picture": replaced(0, "../img/architecture.svg", "../README.md"),
     "an <img> tag": replaced(0, "**You will**", '<img src="a.png">'),
     "a link to 08_elsewhere": replaced(7, "00_start_here", "08_elsewhere"),
     "lesson 12 is named": replaced(2, "nothing", "lesson 12"),
@@ -157,16 +150,13 @@ def test_a_rule_finds_the_fault(says):
 
 def test_the_solved_editions_differ_in_their_stubs_alone(tmp_path):
     solve_lessons.main(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"solved_{path.name}" for path in PATHS]
-    for path in PATHS:
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"solved_{path.name}" for path in lessons()]
+    for path in lessons():
         lesson, edition = (nbformat.read(one, as_version=4) for one in (path, tmp_path / f"solved_{path.name}"))
         turns = {turn.index + 1: turn.solution.rstrip() for turn in exercises(lesson)}
         sources = {index: cell.source for index, cell in enumerate(lesson.cells)}
         assert [cell.source for cell in edition.cells] == list((sources | turns).values())
         assert all(not edition.cells[index + step].outputs for index in turns for step in (0, 1))
-
-
-# --- nbval itself ----------------------------------------------------------------------------------------------------
 
 
 def test_nbval_compares_stored_outputs(tmp_path):
@@ -180,10 +170,10 @@ def test_nbval_compares_stored_outputs(tmp_path):
     nbformat.write(notebook("2\n"), tmp_path / "right.ipynb")
     nbformat.write(notebook("3\n"), tmp_path / "wrong.ipynb")
     nbformat.write(notebook("3\n", ["nbval-ignore-output"]), tmp_path / "ignored.ipynb")
-    makefile = (NOTEBOOKS.parent / "Makefile").read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     options = re.search(r"^NBVAL := (.*)$", makefile, flags=re.MULTILINE)[1].split()
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, str(tmp_path)]
-    done = subprocess.run(command, cwd=NOTEBOOKS.parent, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr
     assert "wrong.ipynb" in done.stdout
 

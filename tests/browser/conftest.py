@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 from lab import COURSE, Lab, running_lab
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+WAITS = 60_000  # ms, only to keep a test from waiting forever
 
 
 @pytest.fixture(scope="session")
@@ -29,9 +30,8 @@ def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         # Chromium's own sandbox cannot start as root in a container.
         options = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=program, args=options)
-        yield browser
-        browser.close()
+        expect.set_options(timeout=WAITS)
+        yield playwright.chromium.launch(executable_path=program, args=options)
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +41,7 @@ def new_page(browser) -> Iterator[Callable[..., Page]]:
 
     def page(**options) -> Page:
         contexts.append(browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options}))
+        contexts[-1].set_default_timeout(WAITS)
         return contexts[-1].new_page()
 
     yield page

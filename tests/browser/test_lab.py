@@ -4,7 +4,7 @@ nbval runs the lessons and compares their outputs; here they are seen as they ar
 """
 
 import pytest
-from lab import COURSE, STARTS_WITHIN, notebook, run_all
+from lab import COURSE, notebook, run_all
 from lab_findings import findings, visible_findings
 from nbformat.v4 import new_code_cell, new_markdown_cell
 from playwright.sync_api import expect
@@ -49,7 +49,7 @@ def test_a_link_between_lessons_opens_the_other_lesson(lab, page):
     lab.open(page, f"notebooks/{LESSONS[0]}")
     notebook(page).get_by_role("link", name="Lesson 1 – Einops primer").click()
     expect(page).to_have_url(f"{lab.url}lab/tree/notebooks/{LESSONS[1]}")
-    expect(notebook(page).locator("h1")).to_contain_text("Einops primer", timeout=1000 * STARTS_WITHIN)
+    expect(notebook(page).locator("h1")).to_contain_text("Einops primer")
     expect(page.locator(".jp-Dialog")).to_have_count(0)
 
 

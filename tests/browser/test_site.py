@@ -22,9 +22,6 @@ PAGES = [*TEXTS, "api/index.html", *(f"api/{name}.html" for name in modules()), 
 KINDS = ["index.html", "glossary.html", "results.html", "search.html", "api/attention.html", LESSON, NOTEBOOKS[-1]]
 
 
-# --- in a browser ----------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def tab(new_page):
     """One page of the browser for all of the site, so that what its pages share is fetched once."""
@@ -93,9 +90,6 @@ def test_search_finds(home, tab):
     tab.wait_for_url("**/api/inside.html*")
 
 
-# --- as files --------------------------------------------------------------------------------------------------------
-
-
 def text_of(site: Path, page: str) -> str:
     return (site / page).read_text(encoding="utf-8")
 
@@ -144,45 +138,39 @@ def test_every_page_is_there_and_described_and_asks_nobody_else_for_anything(sit
         assert sum(path.stat().st_size for path in files | {site / name}) <= 1_500_000, name
 
 
-def test_pictures_of_a_lesson_wait_until_they_are_near_and_their_words_are_shown_nowhere_else(site):
-    """Below each explorer's still, and nowhere else, a line says where it can be touched."""
-    touched = 0
-    for path in lessons():
-        page = text_of(site, f"notebooks/{path.stem}.html")
-        images = re.findall(r"<img [^>]*>", page[page.index("<article") :])
-        assert all('loading="lazy"' in image for image in images[1:])
-        assert "Figure: " not in re.sub(r"<[^>]*>", "", page), path.stem
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code" and cell["outputs"]]
-        explorers = sum(bool(re.search(r"\bexplore\.\w+\(", source)) for source in code)
-        assert page.count('class="course-touch"') == explorers, path.stem
-        touched += explorers
-    assert touched > 5
+@pytest.mark.parametrize("path", lessons(), ids=lambda path: path.stem)
+def test_a_lesson_can_be_opened_elsewhere_and_its_pictures_wait_until_they_are_near(path, site):
+    """The words of a picture are shown nowhere; below each explorer's still a line says where it can be touched."""
+    name, copy = path.relative_to(ROOT), f"colab/{path.name}"
+    page = text_of(site, f"notebooks/{path.stem}.html")
+    links = set(map(unescape, re.findall(r'href="([^"]+)"', page)))
+    assert f"https://mybinder.org/v2/gh/example/vit-course/HEAD?urlpath=lab/tree/{name.as_posix()}" in links
+    assert f"https://colab.research.google.com/github/example/vit-course/blob/gh-pages/{copy}" in links
+    assert ADDRESS in json.loads((site / copy).read_text(encoding="utf-8"))["cells"][0]["source"]
+    assert path.name in links
+    assert (site / name).read_bytes() == path.read_bytes()
+    images = re.findall(r"<img [^>]*>", page[page.index("<article") :])
+    assert all('loading="lazy"' in image for image in images[1:])
+    assert "Figure: " not in re.sub(r"<[^>]*>", "", page)
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code" and cell["outputs"]]
+    explorers = [source for source in code if re.search(r"\bexplore\.\w+\(", source)]
+    assert page.count('class="course-touch"') == len(explorers)
 
 
-def test_a_lesson_opens_in_binder_and_colab_and_can_be_downloaded(site):
-    for path in lessons():
-        lesson, name = path.stem, path.relative_to(ROOT)
-        links = set(map(unescape, re.findall(r'href="([^"]+)"', text_of(site, f"notebooks/{lesson}.html"))))
-        copy = f"colab/{lesson}.ipynb"
-        assert f"https://mybinder.org/v2/gh/example/vit-course/HEAD?urlpath=lab/tree/{name.as_posix()}" in links
-        assert f"https://colab.research.google.com/github/example/vit-course/blob/gh-pages/{copy}" in links
-        assert ADDRESS in json.loads((site / copy).read_text(encoding="utf-8"))["cells"][0]["source"]
-        assert f"{lesson}.ipynb" in links
-        assert (site / name).read_bytes() == path.read_bytes()
+SOURCES = {
+    "glossary.html": "docs/pages/glossary.md",
+    LESSON: "notebooks/02_image_embedding.ipynb",
+    "api/attention.html": "vit_course/attention.py",
+    "api/checks.html": "vit_course/checks/__init__.py",
+}
 
 
-def test_pages_can_be_edited_and_complained_about(site):
-    for name, source in {
-        "glossary.html": "docs/pages/glossary.md",
-        LESSON: "notebooks/02_image_embedding.ipynb",
-        "api/attention.html": "vit_course/attention.py",
-        "api/checks.html": "vit_course/checks/__init__.py",
-        "api/index.html": "docs/pages/api/index.md",
-    }.items():
-        assert (ROOT / source).is_file()
-        assert f'href="{ADDRESS}/edit/HEAD/{source}"' in text_of(site, name)
-        assert f'href="{ADDRESS}/issues/new?title=' in text_of(site, name)
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_page_can_be_edited_and_complained_about(name, site):
+    assert (ROOT / SOURCES[name]).is_file()
+    assert f'href="{ADDRESS}/edit/HEAD/{SOURCES[name]}"' in text_of(site, name)
+    assert f'href="{ADDRESS}/issues/new?title=' in text_of(site, name)
 
 
 def test_a_signature_shows_its_shapes_and_its_source(site):
