@@ -38,16 +38,8 @@ def kinds(cell: NotebookNode) -> set[str]:
 
 def texts(cell: NotebookNode) -> str:
     """Return every text that the cell has stored."""
-    parts = []
-    for output in cell.outputs:
-        data = output.get("data", {})
-        parts += [
-            output.get("text", ""),
-            output.get("evalue", ""),
-            data.get("text/plain", ""),
-            data.get("text/html", ""),
-        ]
-    return "\n".join(parts)
+    fields = [field for output in cell.outputs for field in (output, output.get("data", {}))]
+    return "\n".join(field.get(key, "") for field in fields for key in ("text", "evalue", "text/plain", "text/html"))
 
 
 def explores(cell: NotebookNode) -> bool:

@@ -92,9 +92,6 @@ def without_asserts(notebook):
 
 
 PLAIN = {"image/png": png(0), "text/plain": "Figure: 1 picture"}
-ERROR = new_output("error", ename="ValueError", evalue="no", traceback=[])
-WARNING = new_output("stream", name="stderr", text="UserWarning: no")
-TAGGED = nbformat.from_dict({"tags": ["nbval-skip"]})
 SHOWS = "print(0.1234)"  # the last line of the cell NUMBER
 PICTURE, NUMBER, FOLDED, VARYING, TURN, STUB, CHECK, STRETCH = 3, 4, 5, 6, 8, 9, 10, 11
 FAULTS = {
@@ -104,11 +101,11 @@ FAULTS = {
     "not plain Python for every place: '!'": replaced(NUMBER, SHOWS, "!ls"),
     "not plain Python for every place: 'torch.add?'": replaced(NUMBER, SHOWS, "torch.add?"),
     "not plain Python for every place: 'sys.path'": replaced(NUMBER, SHOWS, "sys.path.append('..')"),
-    "nbval-skip": cell(NUMBER, metadata=TAGGED),
+    "nbval-skip": cell(NUMBER, metadata=nbformat.from_dict({"tags": ["nbval-skip"]})),
     "nothing is asserted": replaced(VARYING, "assert seconds < 9", "seconds"),
     "cell 6: its output belongs to older code": replaced(NUMBER, "0.1234", "0.5"),
-    "stored error ValueError": cell(NUMBER, outputs=[ERROR]),
-    "stored warning or log 'UserWarning": cell(NUMBER, outputs=[WARNING]),
+    "stored error ValueError": cell(NUMBER, outputs=[new_output("error", ename="ValueError")]),
+    "stored warning or log 'no": cell(NUMBER, outputs=[new_output("stream", name="stderr", text="no")]),
     "'0x7f3a2b1c' in the stored output": stored(NUMBER, text="<object at 0x7f3a2b1c>"),
     "'/home/' in the stored output": stored(NUMBER, text="see /home/me/course"),
     "0.12345 has more than four decimals": stored(NUMBER, text="0.12345\n"),

@@ -6,7 +6,6 @@ from importlib.resources import files
 from playwright.sync_api import Page
 
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
-WORDS = 3  # an alternative text of fewer words describes nothing
 
 
 class Traffic:
@@ -40,18 +39,6 @@ def ready(page: Page) -> None:
             }
             scrollTo(0, 0);
         }"""
-    )
-
-
-def pictures(page: Page) -> list[str]:
-    """Every picture has come, keeps its place while it comes, and is described in words."""
-    return page.evaluate(
-        """words => [...document.querySelectorAll("article img")].flatMap(image => [
-            image.naturalWidth ? [] : ["not loaded: " + image.src],
-            image.hasAttribute("width") && image.hasAttribute("height") ? [] : ["without a size: " + image.src],
-            image.alt.split(/\\s+/).length < words ? [`described by '${image.alt}': ${image.src}`] : [],
-        ].flat())""",
-        WORDS,
     )
 
 
