@@ -19,7 +19,10 @@ DOCUMENT_PAGES = {  # files of the repository that a page of the site includes, 
     "notebooks/assignments/README.md": "assignments",
     "notebooks/assignments/jupyterhub/README.md": "for_teachers",
 }
-README_SECTIONS = "install"  # the page with those sections of the README that others link to
+SECTION_PAGES = {  # where another page has those of its sections that are linked to
+    "README.md": "install",
+    "notebooks/assignments/README.md": "for_teachers",
+}
 
 CODE = re.compile(
     r"^ {0,3}(?P<fence>`{3,}|~{3,})[^\n]*\n.*?^ {0,3}(?P=fence)[`~]*[ \t]*$"  # a block between fences
@@ -118,8 +121,10 @@ def on_the_site(text: str, origin: str) -> str:
     def lead(path: str, anchor: str) -> str | None:
         document = path or origin
         if document in DOCUMENT_PAGES:
-            page = README_SECTIONS if document == "README.md" and anchor else DOCUMENT_PAGES[document]
-            return f"/{page}.md" + (f"#{site_anchor(document, anchor)}" if anchor else "")
+            if not anchor:
+                return f"/{DOCUMENT_PAGES[document]}.md"
+            page = SECTION_PAGES.get(document, DOCUMENT_PAGES[document])
+            return f"/{page}.md#{site_anchor(document, anchor)}"
         if not path:
             return f"#{anchor}"
         if path == "vit_course":

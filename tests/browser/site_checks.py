@@ -22,8 +22,13 @@ class Traffic:
         page.on("request", lambda request: request.url.startswith(own) or say(f"leaves the site: {request.url}"))
         page.on("response", lambda answer: answer.status >= 400 and say(f"{answer.status}: {answer.url}"))
         page.on("requestfailed", lambda request: say(f"not loaded: {request.url}"))
-        page.on("console", lambda told: told.type in ("error", "warning") and say(f"console: {told.text}"))
+        page.on("console", lambda told: self._hear(told.type, told.text))
         page.on("pageerror", lambda error: say(f"script: {error}"))
+
+    def _hear(self, kind: str, text: str) -> None:
+        """Note an error or a warning; JupyterLab's remark on a busy machine is neither."""
+        if kind in ("error", "warning") and not text.endswith("is taking too long to activate."):
+            self.problems.append(f"console: {text}")
 
 
 def ready(page: Page) -> None:
