@@ -145,4 +145,8 @@ def running_lab(folder: Path, program: str = "jupyterlab") -> Iterator[Lab]:
         yield Lab(program, url, token, root)
     finally:
         process.terminate()
-        process.wait(60)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()  # its kernels end when they miss it
+            process.wait()

@@ -26,8 +26,8 @@ class Traffic:
         page.on("pageerror", lambda error: say(f"script: {error}"))
 
     def _hear(self, kind: str, text: str) -> None:
-        """Note an error or a warning; JupyterLab's remark on a busy machine is neither."""
-        if kind in ("error", "warning") and not text.endswith("is taking too long to activate."):
+        """Note an error or a warning; what JupyterLab says about a slow start is neither."""
+        if kind in ("error", "warning") and not text.endswith("to activate."):
             self.problems.append(f"console: {text}")
 
 
