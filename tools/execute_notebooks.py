@@ -16,7 +16,6 @@ import base64
 import copy
 import hashlib
 import io
-import os
 import re
 import sys
 from pathlib import Path
@@ -26,17 +25,17 @@ import numpy as np
 from nbclient import NotebookClient
 from PIL import Image
 
-FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
-NOTEBOOKS = sorted(FOLDER.glob("[0-9][0-9]_*.ipynb")) + sorted(FOLDER.glob("assignments/source/*/*.ipynb"))
+from tools.site_links import ROOT, lessons
+
+SOURCES = sorted((ROOT / "notebooks" / "assignments" / "source").glob("*/*.ipynb"))
 METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
 KEPT = ("nbgrader", "tags")  # of a cell's metadata: what graders and the tests read
 VARYING = "nbval-ignore-output"
-WIDGET = (
-    "application/vnd.jupyter.widget-view+json"  # lives as long as its kernel; what is stored is the picture beside it
-)
+# A widget lives as long as its kernel; what is stored is the picture next to it.
+WIDGET = "application/vnd.jupyter.widget-view+json"
 TIMEOUT = 600  # seconds a cell may take
 SHADE = 24  # of 255: by how much a pixel of the same picture may differ between two machines
 FEW = 0.005  # and in how many of its pixels by more
@@ -102,13 +101,6 @@ def execute(path: Path, *, refresh: bool = False) -> tuple[nbformat.NotebookNode
     return stored, notebook
 
 
-def write(notebook: nbformat.NotebookNode, path: Path) -> None:
-    """Replace the file in one step, so that an interruption leaves a whole one."""
-    temporary = path.with_suffix(".tmp")
-    nbformat.write(notebook, temporary)
-    os.replace(temporary, path)
-
-
 def differences(stored: nbformat.NotebookNode, notebook: nbformat.NotebookNode) -> list[str]:
     """Say which cells have other outputs in the second notebook."""
     pairs = zip(stored.cells, notebook.cells, strict=True)
@@ -164,14 +156,11 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="run nothing, fail if a notebook is not normalised")
     parser.add_argument("--dry-run", action="store_true", help="run, write nothing, fail if an output would change")
     options = parser.parse_args()
-    paths = options.notebooks or NOTEBOOKS
+    paths = options.notebooks or lessons() + SOURCES
     if options.check:
         bad = [path.name for path in paths if unnormalized(path)]
-        print(
-            f"not normalised: {', '.join(bad)}; run make rebuild WHAT=notebooks"
-            if bad
-            else f"{len(paths)} notebooks are normalised"
-        )
+        wrong = f"not normalised: {', '.join(bad)}; run make rebuild WHAT=notebooks"
+        print(wrong if bad else f"{len(paths)} notebooks are normalised")
         return bool(bad)
     changed = []
     for path in paths:
@@ -180,7 +169,7 @@ def main() -> int:
         if options.dry_run:
             changed += [f"{path.name} {cell}" for cell in differences(stored, notebook)]
         else:
-            write(notebook, path)
+            nbformat.write(notebook, path)
     if options.dry_run:
         print("would change: " + ", ".join(changed) if changed else "nothing would change")
     return bool(changed)

@@ -47,11 +47,14 @@ def picture_size(path: Path) -> tuple[int, int]:
     return round(width * POINTS), round(height * POINTS)
 
 
+def parts_of_a_notebook(doctree: nodes.document, kind: str) -> list[nodes.container]:
+    """Return what MyST-NB has made of the cells or the outputs of a notebook."""
+    return [node for node in doctree.findall(nodes.container) if node.get("nb_element") == kind]
+
+
 def describe_pictures(app: Sphinx, doctree: nodes.document) -> None:
     """Give every picture its size, so that nothing jumps, and every output its own words as its alternative text."""
-    for bundle in doctree.findall(
-        lambda node: node.get("nb_element") == "mime_bundle" if hasattr(node, "get") else False
-    ):
+    for bundle in parts_of_a_notebook(doctree, "mime_bundle"):
         words = [part.astext() for part in bundle.children if part.get("mime_type") == "text/plain"]
         for picture in bundle.findall(nodes.image):
             picture["alt"] = " ".join(words[0].split()) if words else ""
@@ -71,12 +74,8 @@ def point_to_live_figures(app: Sphinx, doctree: nodes.document) -> None:
     if not page.startswith("notebooks/"):
         return
     repository = published()
-    address = f"https://mybinder.org/v2/gh/{repository.owner}/{repository.name}/HEAD" if repository else ""
-    address += f"?urlpath=lab/tree/{page}.ipynb"
-    where = f'<a href="{escape(address)}">JupyterLab on Binder</a>' if repository else "JupyterLab"
-    for cell in doctree.findall(
-        lambda node: isinstance(node, nodes.container) and node.get("nb_element") == "cell_code"
-    ):
+    where = f'<a href="{escape(repository.binder(page))}">JupyterLab on Binder</a>' if repository else "JupyterLab"
+    for cell in parts_of_a_notebook(doctree, "cell_code"):
         code = next(cell.findall(nodes.literal_block)).astext()
         if re.search(r"\bexplore\.\w+\(", code) and any(cell.findall(nodes.image)):
             words = f"A still of a picture that answers when touched: open this lesson in {where}."
@@ -154,7 +153,7 @@ def add_buttons(app: Sphinx, page: str, template: str, context: dict, doctree: n
 
 
 def finish(app: Sphinx, error: Exception | None) -> None:
-    """Put every notebook beside its page, as it is in the repository; drop what no page needs."""
+    """Put every notebook next to its page, as it is in the repository; drop what no page needs."""
     if error is None and app.builder.name == "html":
         for path in [*lessons(), *assignments()]:
             target = Path(app.outdir, path.relative_to(ROOT))

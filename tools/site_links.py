@@ -19,7 +19,10 @@ DOCUMENT_PAGES = {  # files of the repository that a page of the site includes, 
     "notebooks/assignments/README.md": "assignments",
     "notebooks/assignments/jupyterhub/README.md": "for_teachers",
 }
-README_SECTIONS = "install"  # the page with those sections of the README that others link to
+SECTION_PAGES = {  # where another page has those of its sections that are linked to
+    "README.md": "install",
+    "notebooks/assignments/README.md": "for_teachers",
+}
 
 CODE = re.compile(
     r"^ {0,3}(?P<fence>`{3,}|~{3,})[^\n]*\n.*?^ {0,3}(?P=fence)[`~]*[ \t]*$"  # a block between fences
@@ -50,6 +53,10 @@ class Repository:
         """Return where a file or a folder can be read."""
         kind = "tree" if (ROOT / path).is_dir() else "blob"
         return f"{self.address}/{kind}/HEAD/{quote(path.rstrip('/'))}"
+
+    def binder(self, page: str) -> str:
+        """Return where Binder opens a notebook, named without its ending."""
+        return f"https://mybinder.org/v2/gh/{self.owner}/{self.name}/HEAD?urlpath=lab/tree/{page}.ipynb"
 
     def colab(self, lesson: str) -> str:
         """Return where the copy of a lesson, which lies on the branch of the site, opens in Google Colab."""
@@ -114,8 +121,10 @@ def on_the_site(text: str, origin: str) -> str:
     def lead(path: str, anchor: str) -> str | None:
         document = path or origin
         if document in DOCUMENT_PAGES:
-            page = README_SECTIONS if document == "README.md" and anchor else DOCUMENT_PAGES[document]
-            return f"/{page}.md" + (f"#{site_anchor(document, anchor)}" if anchor else "")
+            if not anchor:
+                return f"/{DOCUMENT_PAGES[document]}.md"
+            page = SECTION_PAGES.get(document, DOCUMENT_PAGES[document])
+            return f"/{page}.md#{site_anchor(document, anchor)}"
         if not path:
             return f"#{anchor}"
         if path == "vit_course":

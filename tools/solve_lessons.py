@@ -1,8 +1,8 @@
 """Write the solved edition of every lesson: the worked solutions in place of the stubs, to be run or read.
 
-    python -m tools.solve_lessons      solved_NN_….ipynb beside the lessons; run its cells to see the checks pass
+    python -m tools.solve_lessons      solved_NN_….ipynb next to the lessons; run its cells to see the checks pass
 
-The lesson itself is the student's edition and the only source: a solution stands folded in the cell above its stub.
+The lesson itself is the student's edition and the only source: a solution is folded in the cell above its stub.
 """
 
 import copy
@@ -13,8 +13,7 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
-LESSONS = sorted(FOLDER.glob("[0-9][0-9]_*.ipynb"))
+from tools.site_links import ROOT, lessons
 
 
 def turns(notebook: NotebookNode) -> Iterator[tuple[int, re.Match, str]]:
@@ -26,7 +25,7 @@ def turns(notebook: NotebookNode) -> Iterator[tuple[int, re.Match, str]]:
 
 
 def solved(notebook: NotebookNode) -> NotebookNode:
-    """Return a copy with the worked solutions for stubs, and nothing stored beside them and their checks."""
+    """Return a copy with the worked solutions for stubs, and nothing stored for them and their checks."""
     edition = copy.deepcopy(notebook)
     for index, _, solution in turns(notebook):
         edition.cells[index + 1].source = solution.rstrip()
@@ -35,9 +34,9 @@ def solved(notebook: NotebookNode) -> NotebookNode:
     return edition
 
 
-def main(folder: Path = FOLDER) -> None:
+def main(folder: Path = ROOT / "notebooks") -> None:
     """Write all solved editions into a folder."""
-    for path in LESSONS:
+    for path in lessons():
         target = folder / f"solved_{path.name}"
         nbformat.write(solved(nbformat.read(path, as_version=4)), target)
         print(target.name)

@@ -1,6 +1,6 @@
-"""One browser, one JupyterLab and one build of the website for all tests of this folder, which one process runs.
+"""One browser, one JupyterLab and one build of the website for all tests in this folder, which run in one process.
 
-The browser is Debian's Chromium, or the one that CHROMIUM names.
+The browser is Debian's Chromium, or the program that the variable CHROMIUM names.
 """
 
 import functools
@@ -14,34 +14,34 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from lab import Lab, running_lab
-from playwright.sync_api import Browser, Page, sync_playwright
+from lab import COURSE, Lab, running_lab
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+WAITS = 60_000  # ms, only to keep a test from waiting forever
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Chromium without a window; a test here fails where there is none, so that nothing is skipped in silence."""
+    """Chromium without a window; where there is none the tests fail, so that none is skipped in silence."""
     program = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     if program is None:
         pytest.fail("no Chromium or Chrome was found: install one, or name its program in CHROMIUM")
     with sync_playwright() as playwright:
-        # as root, in a container, Chromium's own sandbox cannot start
+        # Chromium's own sandbox cannot start as root in a container.
         options = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=program, args=options)
-        yield browser
-        browser.close()
+        expect.set_options(timeout=WAITS)
+        yield playwright.chromium.launch(executable_path=program, args=options)
 
 
 @pytest.fixture(scope="module")
 def new_page(browser) -> Iterator[Callable[..., Page]]:
-    """Make pages, each in a context of its own: ``new_page(viewport=PHONE, color_scheme="dark")``."""
+    """Open a page in a context of its own: ``new_page(viewport=PHONE, has_touch=True)``."""
     contexts = []
 
     def page(**options) -> Page:
         contexts.append(browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options}))
+        contexts[-1].set_default_timeout(WAITS)
         return contexts[-1].new_page()
 
     yield page
@@ -51,18 +51,18 @@ def new_page(browser) -> Iterator[Callable[..., Page]]:
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory) -> Iterator[Lab]:
-    """JupyterLab on a copy of the course; see ``lab.py``."""
+    """JupyterLab on a copy of the course."""
     with running_lab(tmp_path_factory.mktemp("lab")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory) -> Path:
-    """The website, built with the address of a repository: the folder with ``index.html``."""
+    """The website, built with the address of a repository: the folder that holds ``index.html``."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "tools.build_site", "--into", str(folder)]
     environment = os.environ | {"GITHUB_REPOSITORY": "example/vit-course"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=COURSE, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / "html"
 
@@ -74,8 +74,7 @@ def home(site) -> Iterator[str]:
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *_) -> None: ...
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    server.server_close()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()

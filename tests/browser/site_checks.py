@@ -1,48 +1,38 @@
 """What must hold on every page of the site: each function takes an opened page and returns what is wrong with it."""
 
-import contextlib
 import functools
 from importlib.resources import files
 
-from playwright.sync_api import Page, TimeoutError
+from playwright.sync_api import Page
 
-COLOURS = ["color-contrast", "link-in-text-block"]  # axe's rules that look at colours, its slowest
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
-SERIOUS = ("serious", "critical")
-WORDS = 3  # an alternative text of fewer words describes nothing
 
 
 class Traffic:
-    """What a page asks for and complains of, from the moment this is made.
+    """What a page requests and complains of, from the moment this is made.
 
     Args:
         page: a page that has not been opened yet.
-        home: where all it asks for must lie.
+        home: the address below which everything that it requests must lie.
     """
 
     def __init__(self, page: Page, home: str) -> None:
         self.problems: list[str] = []
-        page.on("request", lambda request: self._request(request.url, home))
-        page.on("response", lambda response: self._response(response.status, response.url))
-        page.on("requestfailed", lambda request: self.problems.append(f"not loaded: {request.url}"))
-        page.on("console", lambda message: self._console(message.type, message.text))
-        page.on("pageerror", lambda error: self.problems.append(f"script: {error}"))
+        say, own = self.problems.append, (home, "data:", "blob:")
+        page.on("request", lambda request: request.url.startswith(own) or say(f"leaves the site: {request.url}"))
+        page.on("response", lambda answer: answer.status >= 400 and say(f"{answer.status}: {answer.url}"))
+        page.on("requestfailed", lambda request: say(f"not loaded: {request.url}"))
+        page.on("console", lambda told: self._hear(told.type, told.text))
+        page.on("pageerror", lambda error: say(f"script: {error}"))
 
-    def _request(self, address: str, home: str) -> None:
-        if not address.startswith((home, "data:", "blob:")):
-            self.problems.append(f"leaves the site: {address}")
-
-    def _response(self, status: int, address: str) -> None:
-        if status >= 400:
-            self.problems.append(f"{status}: {address}")
-
-    def _console(self, kind: str, text: str) -> None:
-        if kind in ("error", "warning"):
+    def _hear(self, kind: str, text: str) -> None:
+        """Note an error or a warning; what JupyterLab says about a slow start is neither."""
+        if kind in ("error", "warning") and not text.endswith("to activate."):
             self.problems.append(f"console: {text}")
 
 
 def ready(page: Page) -> None:
-    """Wait until formulas are set and every picture, lazy ones too, has come or failed; unfold what is folded."""
+    """Wait until formulas are set and every picture has come or failed, lazy ones too; unfold what is folded."""
     page.wait_for_load_state("load")
     page.evaluate("window.MathJax?.startup?.promise")
     page.evaluate(
@@ -55,25 +45,6 @@ def ready(page: Page) -> None:
             scrollTo(0, 0);
         }"""
     )
-
-
-def pictures(page: Page) -> list[str]:
-    """Every picture has come, keeps its place while it comes, and is described in words."""
-    found = page.evaluate(
-        """() => [...document.querySelectorAll("article img")].map(image => ({
-            name: image.src, width: image.naturalWidth, alt: image.alt,
-            sized: image.hasAttribute("width") && image.hasAttribute("height"),
-        }))"""
-    )
-    problems = []
-    for picture in found:
-        if not picture["width"]:
-            problems.append(f"not loaded: {picture['name']}")
-        if not picture["sized"]:
-            problems.append(f"without width and height: {picture['name']}")
-        if len(picture["alt"].split()) < WORDS:
-            problems.append(f"described by {picture['alt']!r}: {picture['name']}")
-    return problems
 
 
 def formulas(page: Page) -> list[str]:
@@ -113,63 +84,55 @@ def overflow(page: Page) -> list[str]:
     )
 
 
-@functools.cache
-def axe_source() -> str:
-    """The script that looks for barriers; it comes with a Python package."""
-    return (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
-
-
 def show(page: Page, size: dict, theme: str) -> None:
-    """Change the width and the colours of an opened page, and wait until the theme has followed."""
+    """Change the width and the colours of an opened page, and wait until the theme's script and styles have followed.
+
+    The script makes boxes that scroll reachable by keyboard a moment after the width has changed.
+    """
     page.set_viewport_size(size)
     page.evaluate("theme => { document.documentElement.dataset.theme = theme }", theme)
-    # it makes boxes that scroll reachable by keyboard a moment after the width has changed
-    with contextlib.suppress(TimeoutError):
-        page.wait_for_function(
-            """() => [...document.querySelectorAll("[tabindex='-1']:is(pre, div)")].every(
-                box => box.scrollWidth <= box.clientWidth)""",
-            timeout=3000,
-        )
+    page.wait_for_function(
+        """() => [...document.querySelectorAll("[tabindex='-1']:is(pre, div)")].every(
+            box => box.scrollWidth <= box.clientWidth)"""
+    )
     page.evaluate(
         """() => Promise.all(document.getAnimations().filter(move => move instanceof CSSTransition)
             .map(move => move.finished.catch(() => null)))"""
     )
 
 
-def barriers(page: Page, *, colours: bool = True, rest: bool = True) -> list[str]:
-    """What axe-core calls serious or critical, by its rules about colours, by all the rest, or by both.
+@functools.cache
+def axe_source() -> str:
+    """Return the script that looks for barriers; it comes with a Python package."""
+    return (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
+
+
+def barriers(page: Page) -> list[str]:
+    """What axe-core calls serious or critical.
 
     What is written alike looks alike: of tokens of one kind in code, of words in code type and of formulas in a line
-    the first is kept and the others become plain, so that a lesson with ten thousand of them takes seconds. The page
-    is spent afterwards.
+    the first is kept and the others become plain, so that a lesson with ten thousand of them takes seconds.
     """
     if not page.evaluate("'axe' in window"):
         page.evaluate(axe_source())
-    page.evaluate(
-        """() => {
+    found = page.evaluate(
+        """async () => {
             const seen = new Set();
-            for (const token of document.querySelectorAll("div.highlight span[class]")) {
-                const kind = (token.closest(".cell_output") ? "output " : "code ") + token.className;
-                if (seen.has(kind)) token.replaceWith(...token.childNodes); else seen.add(kind);
-            }
-            for (const word of document.querySelectorAll("article code")) {
-                const kind = "word in " + word.parentElement.tagName;
-                if (seen.has(kind)) word.replaceWith(word.textContent); else seen.add(kind);
-            }
+            const again = kind => seen.has(kind) || !seen.add(kind);
+            for (const token of document.querySelectorAll("div.highlight span[class]"))
+                if (again((token.closest(".cell_output") ? "output " : "code ") + token.className))
+                    token.replaceWith(...token.childNodes);
+            for (const word of document.querySelectorAll("article code"))
+                if (again("word in " + word.parentElement.tagName)) word.replaceWith(word.textContent);
             const inline = [...document.querySelectorAll("mjx-container:not([display]) > mjx-math")];
             for (const formula of inline.slice(1)) formula.replaceChildren();
             document.normalize();
+            return (await axe.run(document, {resultTypes: ["violations"], preload: false})).violations;
         }"""
     )
-    options = {"resultTypes": ["violations"], "preload": False}
-    if not rest:
-        options["runOnly"] = {"type": "rule", "values": COLOURS}
-    elif not colours:
-        options["rules"] = {rule: {"enabled": False} for rule in COLOURS}
-    found = page.evaluate("options => axe.run(document, options)", options)["violations"]
     return [
         f"{violation['id']} ({violation['impact']}): {node['target']} {node['html'][:160]}"
         for violation in found
-        if violation["impact"] in SERIOUS
+        if violation["impact"] in ("serious", "critical")
         for node in violation["nodes"][:4]
     ]

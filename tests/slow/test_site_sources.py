@@ -1,0 +1,165 @@
+"""What the website is made of, without a browser: links, errata, copies for Colab, and what is shipped with it."""
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+
+import nbformat
+import pytest
+from jinja2 import Environment
+
+from tools import build_site, site_links
+from tools.colab_copies import write_copies
+from tools.site_links import ROOT, Repository, lessons, on_the_site, published
+
+DOCS = ROOT / "docs"
+EXAMPLE = Repository("example", "vit-course")
+
+
+def test_links_are_led_and_code_is_left_alone():
+    text = "See [two](02_x.ipynb#2.1-A), ![a figure](../img/a.svg), [`code`](../vit_course), `[not](a.md)` and\n\n"
+    text += "```python\ntable[rows](columns.md)\n```\n\n[the web](https://example.org/a.md), [log](log.jsonl)"
+    led = site_links.rewrite(text, "notebooks/01.ipynb", lambda path, _: None if "log" in path else f"/{path}!")
+    assert "[two](/notebooks/02_x.ipynb!), ![a figure](/img/a.svg!), [`code`](/vit_course!), `[not](a.md)`" in led
+    assert "table[rows](columns.md)" in led
+    assert led.endswith("[the web](https://example.org/a.md), log")
+
+
+@pytest.mark.parametrize(
+    ("link", "known", "unknown"),
+    [
+        ("#without-make-or-on-windows", "/install.md#Without-make,-or-on-Windows", None),
+        ("notebooks/02_image_embedding.ipynb", "/notebooks/02_image_embedding.ipynb", None),
+        ("vit_course", "/api/index.md", None),
+        ("resources/runs/README.md", "/results.md", None),
+        ("img/architecture.svg", "/img/architecture.svg", None),
+        ("LICENSE", "https://github.com/example/vit-course/blob/HEAD/LICENSE", "words"),
+        ("tests/", "https://github.com/example/vit-course/tree/HEAD/tests", "words"),
+    ],
+)
+def test_where_links_lead(link, known, unknown, monkeypatch):
+    """To the page that shows it; else to the repository, or nowhere if its address is not known."""
+    monkeypatch.setenv("GITHUB_REPOSITORY", "example/vit-course")
+    assert on_the_site(f"[words]({link})", "README.md") == f"[words]({known})"
+    monkeypatch.delenv("GITHUB_REPOSITORY")
+    assert on_the_site(f"[words]({link})", "README.md") == (unknown or f"[words]({known})")
+
+
+@pytest.mark.parametrize(("link", "message"), [("gone.py", "which does not exist"), ("#gone", "has no heading")])
+def test_a_link_that_leads_nowhere_stops_the_build(link, message):
+    with pytest.raises(ValueError, match=rf"README\.md .*{message}"):
+        on_the_site(f"[words]({link})", "README.md")
+
+
+@pytest.mark.parametrize("value", ["owner", "a/b/c", "a b/c", "https://github.com/a/b"])
+def test_the_repository_is_owner_and_name(value, monkeypatch):
+    monkeypatch.setenv("GITHUB_REPOSITORY", value)
+    with pytest.raises(ValueError, match="GITHUB_REPOSITORY must be owner/name; got"):
+        published()
+
+
+def test_a_lesson_is_listed_with_its_own_minutes():
+    for lesson in lessons()[1:]:
+        first = "\n".join(cell.source for cell in nbformat.read(lesson, as_version=4).cells[:3])
+        listed = build_site.presented(lesson)
+        assert listed.startswith(f"## [{first.splitlines()[0].removeprefix('# ')}](/notebooks/{lesson.name})")
+        (time,) = re.findall(r"^\*\*Time\*\* .*", first, flags=re.MULTILINE)
+        assert time in listed
+        assert "**You need**" in listed
+
+
+def section(notebook, anchor: str) -> str:
+    """Return all that a reader sees in a section: text, code, outputs."""
+    found, inside = [], False
+    for cell in nbformat.read(notebook, as_version=4).cells:
+        is_code = cell.cell_type == "code"
+        for piece in [cell.source] if is_code else re.split(r"^(## .*)$", cell.source, flags=re.MULTILINE):
+            if not is_code and piece.startswith("## "):
+                inside = site_links.lab_anchor(piece.removeprefix("## ")) == anchor
+            elif inside:
+                found.append(piece)
+        if is_code and inside:
+            found += [output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.outputs]
+    return "\n".join(found)
+
+
+def test_every_figure_of_the_errata_is_in_the_section_that_its_row_names():
+    table = (DOCS / "pages" / "errata.md").read_text("utf-8")
+    rows = [row for row in re.findall(r"^\| .+ \| .+ \| (.+) \| (.+) \|$", table, re.M) if "](/notebooks" in row[1]]
+    assert len(rows) >= 40
+    for measured, shown in rows:
+        places = re.findall(r"\[([\d.]+)\]\(/(notebooks/[\w.]+)#([^)]+)\)", shown)
+        assert places, shown
+        assert all(anchor.startswith(f"{number}-") for number, _, anchor in places), shown
+        text = "\n".join(section(ROOT / notebook, anchor) for _, notebook, anchor in places)
+        figures = re.findall(r"\*\*(.+?)\*\*", measured)
+        assert figures, measured
+        for figure in figures:
+            # as a number of its own, not as a piece of a longer one
+            assert re.search(rf"(?<![\d.,]){re.escape(figure)}(?![\d]|[.,]\d)", text), f"{figure} is not in {shown}"
+
+
+def test_the_first_cell_of_a_colab_copy_makes_the_lesson_run(tmp_path):
+    """In an empty folder: the clone comes from this working copy, and pip only writes down what it is asked for."""
+    write_copies(tmp_path / "site", EXAMPLE)
+    cells = nbformat.read(tmp_path / "site" / "colab" / "02_image_embedding.ipynb", as_version=4).cells
+    stand_ins, empty = tmp_path / "stand_ins", tmp_path / "content"
+    empty.mkdir()
+    for name, source in {
+        "google/colab/__init__.py": "",
+        "google/colab/output.py": "def enable_custom_widget_manager():\n    print('widgets on')\n",
+        "pip.py": "import json, sys\nopen('asked.json', 'w').write(json.dumps(sys.argv[1:]))\n",
+    }.items():
+        (stand_ins / name).parent.mkdir(parents=True, exist_ok=True)
+        (stand_ins / name).write_text(source)
+    setup = next(cell.source for cell in cells[1:] if cell.cell_type == "code")
+    shown = "print(tuple(load_test_images().shape), Path.cwd().name, vit_course.__file__)"
+    git = [(f"url.{ROOT.as_uri()}.insteadOf", EXAMPLE.address), ("safe.directory", "*")]
+    environment = os.environ | {"PYTHONPATH": str(stand_ins), "MPLBACKEND": "agg", "GIT_CONFIG_COUNT": str(len(git))}
+    for number, (key, value) in enumerate(git):
+        environment |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    command = [sys.executable, "-c", "\n".join([cells[0].source, setup, shown])]
+    done = subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "widgets on" in done.stdout
+    assert f"(6, 3, 96, 96) notebooks {empty / 'vit-course' / 'vit_course' / '__init__.py'}" in done.stdout
+    asked = json.loads((empty / "asked.json").read_text())
+    names = {re.match(r"[\w-]+", package)[0] for package in asked[2:]}
+    assert {"einops", "jaxtyping", "torchsummary"} <= names
+    assert names.isdisjoint({"torch", "numpy", "jupyterlab"})  # Colab has its own
+
+
+def test_a_colab_copy_shows_figures_and_leads_to_the_other_copies(tmp_path):
+    write_copies(tmp_path, EXAMPLE)
+    for lesson in lessons():
+        notebook = nbformat.read(tmp_path / "colab" / lesson.name, as_version=4)
+        nbformat.validate(notebook)
+        assert all(cell.outputs == [] for cell in notebook.cells if cell.cell_type == "code")
+        text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+        for address in re.findall(r"!\[[^\]]*\]\(([^)]*)\)", text):
+            assert (tmp_path / address.removeprefix("https://example.github.io/vit-course/")).is_file()
+        assert not re.search(r"\]\((0|\.\./)", text)
+    start = (tmp_path / "colab" / "00_start_here.ipynb").read_text(encoding="utf-8")
+    assert "colab.research.google.com/github/example/vit-course/blob/gh-pages/colab/01_einops_primer.ipynb" in start
+
+
+def test_what_comes_from_elsewhere_is_unchanged():
+    static = DOCS / "_static"
+    sums = dict(reversed(line.split("  ")) for line in (static / "SHA256SUMS").read_text().splitlines())
+    shipped = {path for name in ("mathjax", "fonts") for path in static.glob(f"{name}/**/*") if path.is_file()}
+    found = {path.relative_to(static).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in shipped}
+    assert found == sums
+
+
+@pytest.mark.parametrize("known", [EXAMPLE, None])
+def test_the_foot_of_a_page_names_what_was_verified(known):
+    template = Environment(autoescape=True).from_string((DOCS / "_templates" / "site-footer.html").read_text("utf-8"))
+    facts = build_site.verified_with()
+    told = " ".join(re.sub(r"<[^>]*>", "", template.render(**facts, site_repository=known)).split())
+    python = ".".join(map(str, sys.version_info[:3]))
+    assert re.search(r"Last verified \d{4}-\d\d-\d\d: every test passed with", told)
+    assert f"Python {python} and torch {facts['verified_torch']}, commit {facts['verified_commit'][:8]}" in told
+    assert "This build was not verified" in template.render(site_repository=known)
