@@ -42,6 +42,10 @@ SETTINGS = {
 }
 PAGE = {"disabledExtensions": {"@jupyter/nbgrader": True}}  # only teachers have it
 KERNEL = "jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel"
+CONTEXT = "jupyterapp.shell.currentWidget?.context"
+RENDERED = """[...document.querySelectorAll(".jp-NotebookPanel:not(.lm-mod-hidden)")].some(panel =>
+    [...panel.querySelectorAll(".jp-MarkdownCell")].every(cell => cell.querySelector(".jp-MarkdownOutput > *")) &&
+    [...panel.querySelectorAll("img")].every(image => image.complete))"""
 PNG = "image => fetch(image.src).then(answer => answer.bytes()).then(bytes => [...bytes])"
 
 
@@ -61,10 +65,11 @@ class Lab:
         """
         if page.url.startswith(self.url):
             arguments = {"path": path, "kernel": {"id": page.evaluate(f"{KERNEL}.id")}}
-            page.evaluate("arguments => jupyterapp.commands.execute('docmanager:open', arguments)", arguments)
+            page.evaluate("async given => { await jupyterapp.commands.execute('docmanager:open', given) }", arguments)
         else:
             page.goto(f"{self.url}{PLACES[self.program]}/{quote(path)}?token={self.token}&reset")
-        notebook(page).wait_for()
+        page.wait_for_function(f"path => {CONTEXT}?.path === path && {CONTEXT}.isReady", arg=path)
+        page.wait_for_function(f"() => {RENDERED}")
         wait_for_kernel(page)
 
     def write(self, path: str, cells: list[nbformat.NotebookNode]) -> None:
