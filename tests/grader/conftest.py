@@ -9,7 +9,6 @@ pytest.importorskip("nbgrader", reason="make test-all installs nbgrader", exc_ty
 
 from course import write_course
 
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
