@@ -40,7 +40,7 @@ help:
 
 lab: $(INSTALLED)  ## open the course in JupyterLab
 	@# served from here, not from notebooks/, or the pictures in img/ could not be shown
-	$(BIN)/jupyter lab --ServerApp.root_dir=. $(LAB_OPTIONS) notebooks/00_start_here.ipynb
+	PYTHONPATH="$(CURDIR)/notebooks/assignments" $(BIN)/jupyter lab --ServerApp.root_dir=. $(LAB_OPTIONS) notebooks/00_start_here.ipynb
 
 test: $(INSTALLED)  ## run the unit tests, and every notebook, whose outputs must be those that are stored
 	$(PYTEST) $(PARALLEL) $(NBVAL) tests notebooks
