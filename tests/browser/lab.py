@@ -68,6 +68,7 @@ class Lab:
             page.evaluate("async given => { await jupyterapp.commands.execute('docmanager:open', given) }", arguments)
         else:
             page.goto(f"{self.url}{PLACES[self.program]}/{quote(path)}?token={self.token}&reset")
+        notebook(page).wait_for()
         page.wait_for_function(f"path => {CONTEXT}?.path === path && {CONTEXT}.isReady", arg=path)
         page.wait_for_function(f"() => {RENDERED}")
         wait_for_kernel(page)

@@ -170,9 +170,8 @@ def test_patterns_right_and_wrong(page):
         shown.check(pattern=pattern)
     assert "Identifiers only on one side of expression (should be on both): {'d'}" in shown.twin.message
     field.fill("c (gh p1) (gw p2) -> c (p1 gh) (p2 gw)")
-    shown.check(pattern="c (gh p1) (gw p2) -> c (p1 gh) (p2 gw)")
     shown.control("sizes").locator("input").press_sequentially("p1=16, p2=16")
-    shown.check(sizes="p1=16, p2=16")
+    shown.check(pattern="c (gh p1) (gw p2) -> c (p1 gh) (p2 gw)", sizes="p1=16, p2=16")
     assert shown.twin.message is None
     shown.click(2, 5)
     shown.check(selected=(2, 5))
