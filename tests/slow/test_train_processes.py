@@ -213,7 +213,7 @@ def test_what_is_wrong_for_all_is_said_once(tmp_path):
     assert re.fullmatch(message, said(folder).strip())
     assert ends(session(folder, "--epochs", "0.4")) == [0]
     (folder / "result.json").unlink()
-    assert pair([folder, tmp_path / "elsewhere"], "--resume") == [1, 1]
+    assert pair([folder, tmp_path / "elsewhere"], "--resume", "--epochs", "0.4") == [1, 1]
     assert "error: --out must be a folder that all processes share" in said(folder)
     assert "Traceback" not in said(folder)
 

@@ -116,7 +116,7 @@ def collect(
         extracted, archives, found = Path(temporary, "extracted").resolve(), Archives(), []
         try:
             archives.extract(str(download), str(extracted))
-        except (OSError, zipfile.BadZipFile) as error:
+        except (OSError, zipfile.BadZipFile, NotImplementedError) as error:
             raise Stop(f"{download} is neither a folder nor a zip file that can be read: {error}") from None
         lines = [f"{os.path.relpath(path, extracted)}: left out; {why}." for path, why in archives.left_out.items()]
         for path in sorted(path for path in extracted.rglob("*") if path.is_file() or path.is_symlink()):
