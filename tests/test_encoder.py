@@ -33,16 +33,6 @@ def test_encoder_equals_torchs_encoder(num_layers):
     assert_equal(ours.train()(x), theirs.train()(x))
 
 
-def test_attention_maps_are_those_of_each_block_on_its_own_input():
-    ours, x, inputs = randomize_(Encoder(num_layers=3, **WIDTHS)), randn(2, 5, 12), []
-    for layer in ours.layers:
-        layer.self_attention.register_forward_pre_hook(lambda module, args: inputs.append((module, args[0])))
-    ours(x)
-    expected = [module.attention_weights(normalised) for module, normalised in inputs]
-    assert len(expected) == 3
-    assert_equal(ours.attention_maps(x), expected)
-
-
 # Dropout: on the branches, never on the residual stream
 
 

@@ -60,7 +60,7 @@ def middles(view: explore.Explorer, place: int) -> np.ndarray:
 def test_attention_is_the_row_of_the_query_token(query):
     model = small_model()
     with torch.no_grad():
-        maps = model.attention_maps(IMAGES[:1])
+        maps = inside.attention_maps(model, IMAGES[:1])
     view = explore.attention(model, IMAGES[0])
     view.picture.selected = query
     row = 0 if query is None else 1 + 3 * query[0] + query[1]  # the grid is 2 x 3

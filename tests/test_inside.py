@@ -24,7 +24,24 @@ def maps_of_a_model():
     model = model_with()
     for layer in model.encoder.layers:
         layer.self_attention.qkv.weight *= 3
-    return model.attention_maps(IMAGES)
+    return inside.attention_maps(model, IMAGES)
+
+
+@torch.no_grad()
+def test_attention_maps_are_those_before_any_dropout_and_leave_no_hook():
+    model = model_with(attention_dropout=0.9).train()
+    inputs = []
+    hook = model.encoder.layers[0].register_forward_pre_hook(lambda module, given: inputs.append(given[0]))
+    first = inside.attention_maps(model, IMAGES)[0]
+    hook.remove()
+    layer = model.encoder.layers[0]
+    tokens = layer.ln_1(inputs[0])
+    query, key = (
+        F.linear(tokens, layer.self_attention.qkv.weight[i : i + 4], layer.self_attention.qkv.bias[i : i + 4])
+        for i in (4, 20)
+    )  # head 1 of 4, each 4 wide
+    assert_equal(first[:, 1], (query @ key.mT / 2).softmax(dim=-1))
+    assert not any(layer.self_attention._forward_pre_hooks for layer in model.encoder.layers)
 
 
 def cosine(one, other):
@@ -113,7 +130,7 @@ def logits_without(model, images, silent):
     x = model.embedding(images)
     for number, layer in enumerate(model.encoder.layers):
         attention, normed = layer.self_attention, layer.ln_1(x)
-        d, e = attention.hidden_dim, attention.hidden_dim // attention.num_heads
+        d, e = attention.qkv.in_features, attention.qkv.in_features // attention.num_heads
         added = attention.out_proj.bias.expand_as(x)
         for head in range(attention.num_heads):
             rows = [slice(third * d + head * e, third * d + (head + 1) * e) for third in range(3)]

@@ -15,8 +15,8 @@ PACKAGE = Path(vit_course.__file__).parent
 # which files of the package each file of the reference may import
 ARROWS = {
     "embedding": {"arguments"},
-    "attention": {"arguments", "initialization"},
-    "encoder": {"arguments", "attention", "initialization"},
+    "attention": {"arguments"},
+    "encoder": {"arguments", "attention"},
     "model": {"arguments", "embedding", "encoder"},
     "data": {"arguments", "datasets", "resource_files"},
     "training": {"arguments"},

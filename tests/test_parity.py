@@ -4,7 +4,7 @@ import pytest
 import torch
 from support import assert_equal, hugging_face, images_of, randomize_
 
-from vit_course import VisionTransformer
+from vit_course import VisionTransformer, inside
 from vit_course.weights import load_weights, to_huggingface
 
 COMMON = dict(num_layers=2, num_heads=4, hidden_dim=32, mlp_dim=48, num_classes=7)
@@ -31,7 +31,7 @@ def test_model_equals_hugging_faces_with_our_weights_and_with_theirs(sizes):
     assert_equal(ours(images), out.logits)
     assert_equal(ours.embedding(images), out.hidden_states[0])
     assert_equal(ours.forward_features(images), tokens)
-    assert_equal(ours.attention_maps(images), list(eager(images, output_attentions=True).attentions), atol=1e-6)
+    assert_equal(inside.attention_maps(ours, images), list(eager(images, output_attentions=True).attentions), atol=1e-6)
     ours.pool = "mean"  # which theirs does not have
     assert_equal(ours(images), theirs.classifier(tokens[:, 1:].mean(dim=1)))
     ours.pool = "token"

@@ -104,7 +104,7 @@ def nearest_by_sorting(features, queries, count):
 def attention_of(model, layer):
     """Return a layer's attention and the width of its heads."""
     attention = model.encoder.layers[layer].self_attention
-    return attention, attention.hidden_dim // attention.num_heads
+    return attention, attention.qkv.in_features // attention.num_heads
 
 
 @mutant("silence_heads", source="microsoft/nni#5187: dim 0 of the output layer", names="silence_heads.rows")
@@ -123,7 +123,7 @@ def silence_thirds(model, heads, thirds, *, bias=True):
     for layer, head in heads:
         attention, e = attention_of(model, layer)
         for third in thirds:
-            start = third * attention.hidden_dim + head * e
+            start = third * attention.qkv.in_features + head * e
             attention.qkv.weight.data[start : start + e] = 0
             if bias:
                 attention.qkv.bias.data[start : start + e] = 0

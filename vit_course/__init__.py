@@ -4,7 +4,7 @@ Six files in the order of the lessons: ``embedding``, ``attention``, ``encoder``
 The paper is "An Image is Worth 16x16 Words", arXiv 2010.11929; equation numbers in the docstrings are its own.
 """
 
-from vit_course.attention import MultiHeadSelfAttention, scaled_dot_product_attention
+from vit_course.attention import MultiHeadSelfAttention, attention_weights, scaled_dot_product_attention
 from vit_course.embedding import ImageEmbedding, PatchEmbedding, patchify, unpatchify
 from vit_course.encoder import Encoder, EncoderBlock, MLPBlock
 from vit_course.model import VARIANTS, VisionTransformer, create_vit
@@ -18,6 +18,7 @@ __all__ = [
     "MultiHeadSelfAttention",
     "PatchEmbedding",
     "VisionTransformer",
+    "attention_weights",
     "create_vit",
     "patchify",
     "scaled_dot_product_attention",

@@ -6,7 +6,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vit_course import arguments
-from vit_course.initialization import xavier_linear
 
 
 def attention_weights(
@@ -60,22 +59,20 @@ class MultiHeadSelfAttention(nn.Module):
         if hidden_dim % num_heads:
             raise ValueError(f"hidden_dim must be divisible by num_heads={num_heads}; got {hidden_dim}")
         arguments.probability("attention_dropout", attention_dropout)
-        self.hidden_dim, self.num_heads, self.attention_dropout = hidden_dim, num_heads, attention_dropout
-        self.qkv = xavier_linear(hidden_dim, 3 * hidden_dim)
-        self.out_proj = xavier_linear(hidden_dim, hidden_dim)
+        self.num_heads = num_heads
+        self.attention_dropout = attention_dropout
+        self.qkv = nn.Linear(hidden_dim, 3 * hidden_dim)
+        nn.init.xavier_uniform_(self.qkv.weight)
+        nn.init.zeros_(self.qkv.bias)
+        self.out_proj = nn.Linear(hidden_dim, hidden_dim)
+        nn.init.xavier_uniform_(self.out_proj.weight)
+        nn.init.zeros_(self.out_proj.bias)
 
     def forward(self, x: Float[Tensor, "b s d"]) -> Float[Tensor, "b s d"]:
         """Let every token attend to all tokens, with PyTorch's fused attention."""
-        query, key, value = self._split_heads(x)
+        arguments.shaped("x", x, "b s d", (None, None, self.qkv.in_features))
+        pattern = "b s (three heads e) -> three b heads s e"
+        query, key, value = rearrange(self.qkv(x), pattern, three=3, heads=self.num_heads)
         dropout = self.attention_dropout if self.training else 0.0
         out = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
         return self.out_proj(rearrange(out, "b heads s e -> b s (heads e)"))
-
-    def attention_weights(self, x: Float[Tensor, "b s d"]) -> Float[Tensor, "b heads s s"]:
-        """Return how much each token attends to each, before any dropout: every row sums to 1."""
-        query, key, _ = self._split_heads(x)
-        return attention_weights(query, key)
-
-    def _split_heads(self, x: Float[Tensor, "b s d"]) -> Float[Tensor, "three b heads s e"]:
-        arguments.shaped("x", x, "b s d", (None, None, self.hidden_dim))
-        return rearrange(self.qkv(x), "b s (three heads e) -> three b heads s e", three=3, heads=self.num_heads)

@@ -63,11 +63,14 @@ class PatchEmbedding(nn.Module):
 
     def __init__(self, *, image_size: Size, patch_size: int, hidden_dim: int, in_channels: int = 3) -> None:
         super().__init__()
-        self.image_size = arguments.size_pair("image_size", image_size)
-        self.grid_size = arguments.patch_grid(image_size, patch_size)
+        arguments.patch_grid(image_size, patch_size)
         arguments.whole_number("in_channels", in_channels)
         arguments.whole_number("hidden_dim", hidden_dim)
-        self.patch_size, self.in_channels = patch_size, in_channels
+        height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
+        self.image_size = (height, width)
+        self.patch_size = patch_size
+        self.in_channels = in_channels
+        self.grid_size = (height // patch_size, width // patch_size)
         self.projection = nn.Linear(in_channels * patch_size**2, hidden_dim)
         nn.init.trunc_normal_(self.projection.weight, std=self.projection.in_features**-0.5)
         nn.init.zeros_(self.projection.bias)

@@ -6,7 +6,6 @@ from torch import Tensor, nn
 
 from vit_course import arguments
 from vit_course.attention import MultiHeadSelfAttention
-from vit_course.initialization import xavier_linear
 
 
 class MLPBlock(nn.Module):
@@ -28,14 +27,17 @@ class MLPBlock(nn.Module):
         arguments.whole_number("hidden_dim", hidden_dim)
         arguments.whole_number("mlp_dim", mlp_dim)
         arguments.probability("dropout", dropout)
-        self.hidden_dim = hidden_dim
-        self.linear_1 = xavier_linear(hidden_dim, mlp_dim)
-        self.linear_2 = xavier_linear(mlp_dim, hidden_dim)
+        self.linear_1 = nn.Linear(hidden_dim, mlp_dim)
+        nn.init.xavier_uniform_(self.linear_1.weight)
+        nn.init.zeros_(self.linear_1.bias)
+        self.linear_2 = nn.Linear(mlp_dim, hidden_dim)
+        nn.init.xavier_uniform_(self.linear_2.weight)
+        nn.init.zeros_(self.linear_2.bias)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "b s d"]) -> Float[Tensor, "b s d"]:
         """Transform each token on its own."""
-        arguments.shaped("x", x, "b s d", (None, None, self.hidden_dim))
+        arguments.shaped("x", x, "b s d", (None, None, self.linear_1.in_features))
         x = self.dropout(F.gelu(self.linear_1(x)))
         return self.dropout(self.linear_2(x))
 
@@ -101,11 +103,3 @@ class Encoder(nn.Module):
         for layer in self.layers:
             x = layer(x)
         return self.ln(x)
-
-    def attention_maps(self, x: Float[Tensor, "b s d"]) -> list[Float[Tensor, "b heads s s"]]:
-        """Return the attention weights of every block, first to last."""
-        maps = []
-        for layer in self.layers:
-            maps.append(layer.self_attention.attention_weights(layer.ln_1(x)))
-            x = layer(x)
-        return maps

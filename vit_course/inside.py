@@ -11,19 +11,44 @@ import torch
 import torch.nn.functional as F
 from einops import einsum, rearrange, reduce
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from vit_course import VisionTransformer, arguments
+from vit_course.attention import attention_weights
 
 PORTION = 128  # images at a time: faster on a processor than a thousand at once
+
+
+def attention_maps(model: VisionTransformer, images: Float[Tensor, "b c h w"]) -> list[Float[Tensor, "b heads s s"]]:
+    """Return the attention weights of every layer, before any dropout; every row sums to 1.
+
+    Args:
+        model: any Vision Transformer whose modules have the course's names, the reader's own for example. It runs
+            once, in the mode that it is in.
+        images: of the model's size.
+    """
+    maps = []
+
+    def record(attention: nn.Module, inputs: tuple[Tensor]) -> None:
+        pattern = "b s (three heads e) -> three b heads s e"
+        query, key, _ = rearrange(attention.qkv(inputs[0]), pattern, three=3, heads=attention.num_heads)
+        maps.append(attention_weights(query, key))
+
+    hooks = [layer.self_attention.register_forward_pre_hook(record) for layer in model.encoder.layers]
+    try:
+        model(images)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return maps
 
 
 def attention_rollout(maps: Sequence[Float[Tensor, "b heads s s"]]) -> Float[Tensor, "b s s"]:
     """Follow attention through all layers: the product of ½ A + ½ I, the last layer on the left.
 
     Args:
-        maps: what ``attention_maps`` returns, first layer first: each ``(b, heads, s, s)``. A is the mean over heads;
-            the identity stands for the skip path.
+        maps: what :func:`attention_maps` returns, each ``(b, heads, s, s)``, first layer first. A is the mean over
+            heads; the identity is for the residual connection.
 
     Returns:
         ``(b, s, s)``: row ``i`` shares token ``i`` of the last layer out to the tokens of the embedding, sum 1.
@@ -45,7 +70,7 @@ def attention_distance(
     """Figure 7, right: how far away, on average, a patch looks.
 
     Args:
-        maps: what ``attention_maps`` returns: each ``(b, heads, n + 1, n + 1)``, the class token first.
+        maps: what :func:`attention_maps` returns: each ``(b, heads, n + 1, n + 1)``, the class token first.
         grid_size: patches ``(gh, gw)``, ``gh * gw = n``.
         patch_size: side of a patch in pixels, for distances in pixels; 1 gives them in patches.
 
@@ -133,7 +158,7 @@ def silence_heads(model: VisionTransformer, heads: Iterable[tuple[int, int]]) ->
         attention = layers[layer].self_attention
         last = attention.num_heads - 1
         arguments.at_most("head", arguments.whole_number("head", head, minimum=0), "num_heads - 1", last)
-        width = attention.hidden_dim // attention.num_heads
+        width = attention.qkv.in_features // attention.num_heads
         attention.out_proj.weight.detach()[:, head * width : (head + 1) * width] = 0
     return model
 

@@ -64,10 +64,6 @@ class VisionTransformer(nn.Module):
         """Return the normalized tokens that the head reads from."""
         return self.encoder(self.embedding(images))
 
-    def attention_maps(self, images: Float[Tensor, "b c h w"]) -> list[Float[Tensor, "b heads s s"]]:
-        """Return the attention weights of every layer; every row sums to 1."""
-        return self.encoder.attention_maps(self.embedding(images))
-
 
 # B, L, H: the paper's Table 1; Ti and S: DeiT (2012.12877) and "How to train your ViT?" (2106.10270).
 VARIANTS = {

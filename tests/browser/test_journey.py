@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 from site_checks import PHONE, Traffic
 from test_explore import Shown
 
+from vit_course import inside
 from vit_course.data import load_sample
 from vit_course.weights import load_trained
 
@@ -51,7 +52,7 @@ def test_from_the_site_on_a_phone_to_the_attention_of_a_patch(home, lab, new_pag
     # The numbers that are drawn come from the model's own maps.
     model, _ = load_trained("fashion_mnist")
     with torch.no_grad():
-        last = model.attention_maps(load_sample().normalized().images[:1])[-1]  # (1, heads, s, s)
+        last = inside.attention_maps(model, load_sample().normalized().images[:1])[-1]  # (1, heads, s, s)
     torch.testing.assert_close(shown.twin.values, last[0].mean(dim=0)[1 + 7 * PATCH[0] + PATCH[1]])
     assert traffic.problems == []
 

@@ -163,7 +163,7 @@ def test_only_what_is_asked_for_is_copied(tmp_path):
     package.build(tmp_path, ["vit_course.encoder.Encoder", "checks", "vit_course.plots.show_images", "patchify"], DATA)
     files = {path.stem: path.read_text() for path in (tmp_path / "vit_course").glob("*.py")}
     given = {name for name, text in files.items() if "is not there while marks are given" not in text}
-    assert given == {"encoder", "attention", "initialization", "arguments", "embedding", "plots"}
+    assert given == {"encoder", "attention", "arguments", "embedding", "plots"}
     assert "patchify" in files["__init__"]
     assert "import VisionTransformer" not in files["__init__"]
     assert (tmp_path / "resources" / "test_images.npy").exists()

@@ -119,7 +119,7 @@ def marked_tokens(images: int = 100) -> Tensor:
 
 def reveal_weights(layer: nn.Module) -> None:
     """Make every score one number, and the output of attention show the weights, plus ``BIAS``."""
-    d = layer.hidden_dim
+    d = layer.qkv.in_features
     layer.qkv.weight.copy_(torch.cat([torch.zeros(2 * d, d), torch.eye(d)]))
     layer.qkv.bias.copy_(torch.cat([torch.ones(2 * d), torch.zeros(d)]))
     layer.out_proj.weight.copy_(torch.eye(d))

@@ -241,7 +241,7 @@ def silence_heads(model, heads):
     """Return a copy in which the named heads add nothing; it may write into the model that it is given."""
     for layer, head in heads:
         attention = model.encoder.layers[layer].self_attention
-        e = attention.hidden_dim // attention.num_heads
+        e = attention.qkv.in_features // attention.num_heads
         weight, bias = attention.out_proj.weight, attention.out_proj.bias
         weight[:, head * e : (head + 1) * e] = 0
         bias[:] = bias

@@ -42,7 +42,7 @@ def attention(model: VisionTransformer, image: Float[Tensor, "c h w"], *, about:
     model_input.check_size("image", image, model, "c h w")
     images = model_input.as_read("image", image, about)[None]
     with model_input.eval_mode(model) as device:
-        maps = [layer.cpu() for layer in model.attention_maps(images.to(device))]
+        maps = [layer.cpu() for layer in inside.attention_maps(model, images.to(device))]
         probabilities = model(images.to(device))[0].softmax(dim=-1).cpu()
     best = probabilities.argmax().item()
     name = model_input.class_names(about, len(probabilities))[best]
