@@ -11,6 +11,7 @@ from vit_course.checks.attention import (
 from vit_course.checks.clinic import clinic
 from vit_course.checks.embedding import image_embedding, patch_embedding, patchify, unpatchify
 from vit_course.checks.encoder import encoder, encoder_block, layer_norm, mlp_block
+from vit_course.checks.exercises import exercise
 from vit_course.checks.inside import attention_distance, attention_rollout, nearest, silence_heads
 from vit_course.checks.model import vision_transformer
 from vit_course.checks.training import evaluate, learning_rate_schedule, parameter_groups, random_shift, train_step
@@ -27,6 +28,7 @@ __all__ = [
     "encoder",
     "encoder_block",
     "evaluate",
+    "exercise",
     "head_weights",
     "image_embedding",
     "layer_norm",

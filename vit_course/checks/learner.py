@@ -44,7 +44,7 @@ def check(name: str, subject: object, verify: Callable[[], str]) -> Verdict:
         with torch.enable_grad():
             return Verdict(f"{name}: {verify()}")
     except NotWritten as stub:
-        return Verdict(f"{name}: {stub}", passed=False)
+        return Verdict(f"{name}: {stub}", state="empty")
     except CheckFailed as failure:
         told = CheckFailed(f"{name}: {failure}{borrowed(subject)}")
         told.mistakes = failure.mistakes
@@ -52,6 +52,21 @@ def check(name: str, subject: object, verify: Callable[[], str]) -> Verdict:
     finally:
         torch.set_grad_enabled(grad)
         torch.random.set_rng_state(random)
+
+
+def shown(verify: Callable[[], Verdict]) -> Verdict:
+    """Run a check; in a notebook its failure is shown and not raised, so that *Run All* goes on to the next cell."""
+    try:
+        return verify()
+    except CheckFailed as failure:
+        if not shell():
+            raise
+        return Verdict(str(failure), state="wrong")
+
+
+def shell() -> object:
+    """Return the shell of the notebook in which this runs, if there is one."""
+    return getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
 
 
 # --- is it there -----------------------------------------------------------------------------------------------------
@@ -125,12 +140,11 @@ def is_empty_init(cls: type) -> bool:
 
 def older_than_a_syntax_error(subject: object) -> None:
     """Refuse to judge a version that the learner has since replaced in a cell that Python could not read."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    name = getattr(subject, "__name__", "")
-    for source in reversed(shell.user_ns.get("_ih", [])[:-1] if shell and name else []):
+    notebook, name = shell(), getattr(subject, "__name__", "")
+    for source in reversed(notebook.user_ns.get("_ih", [])[:-1] if notebook and name else []):
         if re.search(rf"^\s*(def|class) {re.escape(name)}\b", source, re.MULTILINE):
             try:
-                compile(shell.transform_cell(source), "cell", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+                compile(notebook.transform_cell(source), "cell", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
             except SyntaxError as error:
                 raise fail("learner.syntax_error", own=name, line=error.lineno, what=error.msg) from error
             return

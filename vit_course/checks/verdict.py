@@ -1,5 +1,6 @@
 """What a check tells a learner, in the words of ``sentences.toml``: another language is another such file."""
 
+import html
 import tomllib
 from pathlib import Path
 
@@ -24,19 +25,36 @@ class NotWritten(Exception):
     """The learner's code is still a stub, or still behaves as the broken code that it should repair."""
 
 
+MARKS = dict(right="✓ ", wrong="✗ ", empty="")
+COLORS = dict(right="#1b7f4b", wrong="#d1495b", empty="#8a8a8a")  # of a bar that is seen on white and on black
+
+
 class Verdict(str):
-    """One line for the learner. ``passed`` is False for a stub that is still empty, and so is its truth value."""
+    """What a check tells the learner: ``state`` is ``"right"``, ``"wrong"`` or ``"empty"``, for a stub.
 
-    passed: bool
+    Its truth value is whether the code is right.
+    """
 
-    def __new__(cls, line: str, *, passed: bool = True) -> "Verdict":
-        """Make the line, and remember whether something was verified."""
+    state: str
+
+    def __new__(cls, line: str, *, state: str = "right") -> "Verdict":
+        """Make the line, and remember what it says."""
         verdict = super().__new__(cls, line)
-        verdict.passed = passed
+        verdict.state = state
         return verdict
 
+    @property
+    def passed(self) -> bool:
+        """Whether the code is right."""
+        return self.state == "right"
+
     def __repr__(self) -> str:
-        return str(self)
+        return MARKS[self.state] + self
+
+    def _repr_html_(self) -> str:
+        """Show a bar at the side: green if the code is right, red if it is wrong, gray for a stub."""
+        style = f"border-left: 4px solid {COLORS[self.state]}; padding: 2px 10px; white-space: pre-wrap"
+        return f'<div style="{style}">{html.escape(repr(self), quote=False)}</div>'
 
     def __bool__(self) -> bool:
         return self.passed

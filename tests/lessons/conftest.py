@@ -1,0 +1,31 @@
+"""What the tests of the lessons share: the names that each lesson leaves behind when every exercise is solved."""
+
+import contextlib
+
+import matplotlib
+import pytest
+from lessons.running import keep_all, run
+
+
+@pytest.fixture(scope="session")
+def kept(tmp_path_factory):
+    """Return a folder whose ``my_vit.py`` holds the worked solution of every part."""
+    folder = tmp_path_factory.mktemp("kept")
+    keep_all(folder)
+    return folder
+
+
+def fixture(number):
+    """Return the fixture ``lesson_NN``."""
+
+    @pytest.fixture(scope="module", name=f"lesson_{number}")
+    def names(kept):
+        matplotlib.use("agg")
+        with contextlib.chdir(kept):
+            return run(number)[0]
+
+    return names
+
+
+for number in ("00", "01", "02", "03", "04", "05", "06", "07"):
+    globals()[f"lesson_{number}"] = fixture(number)

@@ -1,0 +1,57 @@
+"""The lessons' small exercises: what each answer is compared with, so that no solution is printed next to its stub."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+import vit_course.checks as checks
+from vit_course.checks.learner import shown
+from vit_course.checks.values import same_values
+from vit_course.checks.verdict import Verdict
+from vit_course.data import load_test_images
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """An oracle, which computes the answer by other means than the worked solution, and the inputs it is tried on.
+
+    Attributes:
+        oracle: a function of the same arguments as the reader's.
+        inputs: each is one call; a tuple is taken as several arguments.
+    """
+
+    oracle: Callable
+    inputs: Sequence
+
+
+def images() -> torch.Tensor:
+    """Return the six letters."""
+    return load_test_images()
+
+
+EXERCISES: dict[str, Callable[[], Exercise]] = {
+    "negative": lambda: Exercise(lambda images: images.mul(-1).add(1), [images()]),
+}
+
+
+def exercise(function: Callable) -> Verdict:
+    """Check the answer to an exercise of a lesson; the function's name says which exercise it is.
+
+    In a notebook a failure is shown and not raised, so that the cells after it can run.
+
+    Raises:
+        ValueError: no exercise has this name.
+        CheckFailed: outside of notebooks, when the answer is wrong.
+    """
+    name = getattr(function, "__name__", type(function).__name__)
+    if name in EXERCISES:
+        found = EXERCISES[name]()
+        return shown(lambda: same_values(function, found.oracle, *found.inputs))
+    check = getattr(checks, name, None)
+    if name.startswith("_") or not callable(check):
+        known = ", ".join(sorted(EXERCISES))
+        raise ValueError(
+            f"exercise needs a function under the name that the lesson gives it; got {name!r}, not {known}"
+        )
+    return shown(lambda: check(function))

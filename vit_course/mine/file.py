@@ -1,0 +1,169 @@
+"""The text of ``my_vit.py``: what is in it, how a part is put into it, how it is written so that nothing is lost."""
+
+import ast
+import os
+import re
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from vit_course.checks.verdict import fail
+from vit_course.mine.parts import PARTS
+from vit_course.mine.source import Source, first_line, names_in
+
+HEADER = (
+    '"""The Vision Transformer that I wrote, part by part. I may edit this file: vit_course.mine keeps my changes."""\n'
+)
+HISTORY = ".my_vit"  # next to the file: its earlier versions, the lock, and which parts have passed their check
+
+
+def definitions(text: str) -> dict[str, ast.stmt]:
+    """Return the functions, classes and constants at the top level of a file, by name; the last one of a name counts.
+
+    Raises:
+        CheckFailed: Python cannot read the file; the message names the line.
+    """
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        raise fail("mine.syntax_error", line=error.lineno, what=error.msg) from error
+    found = {}
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found[node.name] = node
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            found[node.targets[0].id] = node
+    return found
+
+
+def text_of_definition(text: str, node: ast.stmt) -> str:
+    """Return a definition with its decorators and the comments right above it."""
+    lines = text.splitlines(keepends=True)
+    return "".join(lines[first_line(node, lines) : node.end_lineno]).rstrip()
+
+
+def with_part(text: str, part: Source) -> str:
+    """Return the file's text with a part put in at its place in the course, or in place of its earlier version."""
+    text = text or HEADER
+    for line in sorted(part.imports):
+        text = with_import(text, line)
+    for name, helper in part.helpers.items():
+        present = definitions(text).get(name)
+        if present is not None:
+            old = text_of_definition(text, present)
+            if old == helper:
+                continue
+            if users := [user for user in users_of(text, name) if user not in (part.name, *part.helpers)]:
+                raise fail("mine.helper_in_use", part=part.name, name=name, users=", ".join(users))
+        text = with_definition(text, name, helper, before=part.name)
+    return with_definition(text, part.name, part.text)
+
+
+def users_of(text: str, name: str) -> list[str]:
+    """Return which definitions of a file use a name."""
+    found = definitions(text)
+    return [user for user, node in found.items() if user != name and name in names_in(text_of_definition(text, node))]
+
+
+def with_definition(text: str, name: str, source: str, before: str = "") -> str:
+    """Replace a definition, or insert it where the course has it; a helper comes right before the part it helps."""
+    lines = text.splitlines(keepends=True)
+    found = definitions(text)
+    if name in found:
+        start, end = first_line(found[name], lines), found[name].end_lineno
+    elif before in found:
+        start = end = first_line(found[before], lines)
+    else:
+        start = end = place_of(before or name, found, lines)
+    head, tail = "".join(lines[:start]).rstrip("\n"), "".join(lines[end:]).strip("\n")
+    return "\n\n\n".join(piece for piece in (head, source.strip("\n"), tail) if piece) + "\n"
+
+
+def place_of(name: str, found: dict[str, ast.stmt], lines: list[str]) -> int:
+    """Return the line before which a part that is not in the file yet belongs: after the part before it, if any."""
+    order = list(PARTS)
+    earlier = [node.end_lineno for other, node in found.items() if other in order[: order.index(name)]]
+    if earlier:
+        return max(earlier)
+    later = [first_line(node, lines) for other, node in found.items()]
+    return min(later, default=len(lines))
+
+
+def with_import(text: str, line: str) -> str:
+    """Return the text with one more import, next to those of the same module."""
+    tree, lines = ast.parse(text), text.splitlines(keepends=True)
+    (wanted,) = ast.parse(line).body
+    imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    for node in imports:
+        if type(node) is type(wanted) and getattr(node, "module", None) == getattr(wanted, "module", None):
+            have = {(alias.name, alias.asname) for alias in node.names}
+            new = {(alias.name, alias.asname) for alias in wanted.names}
+            if new <= have:
+                return text
+            if isinstance(node, ast.ImportFrom) and node.lineno == node.end_lineno:
+                names = sorted(have | new, key=lambda pair: (not pair[0].isupper(), not pair[0][0].isupper(), pair[0]))
+                written = ", ".join(own + (f" as {alias}" if alias else "") for own, alias in names)
+                lines[node.lineno - 1] = f"from {node.module} import {written}\n"
+                return "".join(lines)
+    rank = import_rank(line)
+    after = [node.end_lineno for node in imports if import_rank(ast.unparse(node)) < rank]
+    docstring = tree.body and isinstance(tree.body[0], ast.Expr)
+    if after:
+        place = max(after)
+    elif imports:
+        place = imports[0].lineno - 1
+    else:
+        place = tree.body[0].end_lineno if docstring else 0
+    new = line + "\n"
+    neighbors = [import_rank(ast.unparse(node))[0] for node in imports]
+    if neighbors and rank[0] not in neighbors:  # a group of its own
+        new = "\n" + new if after else new + "\n"
+    elif not imports:
+        new = "\n" + new
+    rest = "".join(lines[place:])
+    return "".join(lines[:place]) + new + (rest if rest.strip() else "")
+
+
+def import_rank(line: str) -> tuple:
+    """Return the place of an import in the usual order: Python's own library first, ``import`` before ``from``."""
+    module = re.match(r"(?:import|from) ([\w.]+)", line)[1]
+    return module.partition(".")[0] in ("torch", "einops"), line.startswith("from"), module.lower()
+
+
+def read(path: Path) -> str:
+    """Return the file's text; empty if there is none yet."""
+    try:
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise fail("mine.unreadable", file=path.name, what=error) from error
+
+
+def write(path: Path, text: str, *, why: str) -> None:
+    """Write the file in one step; the version before it goes to the history folder first."""
+    history = path.parent / HISTORY
+    try:
+        if path.exists():
+            history.mkdir(exist_ok=True)
+            kept = history / f"{time.strftime('%Y-%m-%d_%H%M%S')}_before_{why}.py"
+            number = 1
+            while kept.exists():
+                number += 1
+                kept = kept.with_stem(f"{kept.stem.partition('~')[0]}~{number}")
+            shutil.copy2(path, kept)
+        write_atomically(path, text)
+    except OSError as error:
+        raise fail("mine.not_written", file=path.name, folder=path.parent, what=error.strerror or error) from error
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file next to the one it replaces, then exchange them, so that a full disk harms neither."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
