@@ -11,6 +11,8 @@ import torch
 # Before the package is imported for the first time. At a reader's, nothing is checked and nothing is slower.
 jaxtyping.install_import_hook("vit_course", "beartype.beartype")
 
+from support import as_run_by_readers  # noqa: E402 -- it imports the package
+
 
 @pytest.fixture(autouse=True)
 def same_random_numbers():
@@ -21,6 +23,5 @@ def same_random_numbers():
 @pytest.fixture
 def as_readers_run_it():
     """Switch the checking of types off, so that the package's own messages speak."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+    with as_run_by_readers():
+        yield

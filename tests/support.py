@@ -2,7 +2,10 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+import jaxtyping
 import torch
 from torch import Tensor, nn
 
@@ -10,6 +13,17 @@ from vit_course import VisionTransformer
 
 # a model small enough to be instant, with every size different from every other
 SMALL = dict(image_size=(8, 12), patch_size=4, num_layers=2, num_heads=2, hidden_dim=16, mlp_dim=24, num_classes=5)
+
+
+@contextmanager
+def as_run_by_readers() -> Iterator[None]:
+    """Switch the checking of types off for a while."""
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        yield
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", before)
 
 
 def randomize_(module: nn.Module, *, seed: int = 0, std: float = 0.3) -> nn.Module:

@@ -9,6 +9,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import nbformat
 from nbformat import NotebookNode
+from support import as_run_by_readers
 
 from tools.site_links import ROOT
 from tools.solve_lessons import turns
@@ -29,7 +30,7 @@ def cell(source: str, namespace: dict, name: str) -> str:
     """Run one cell, whose source stays readable as in a notebook; return what it printed."""
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
+    with contextlib.redirect_stdout(printed), as_run_by_readers():
         exec(compile(source, name, "exec"), namespace)
     return printed.getvalue()
 
@@ -58,7 +59,7 @@ def keep_all(folder: Path, lessons: Collection[str] = ("01", "02", "03", "04", "
     """Keep the worked solution of every part in ``folder / "my_vit.py"``."""
     from vit_course import mine
 
-    with contextlib.chdir(folder):
+    with contextlib.chdir(folder), as_run_by_readers():
         for number in lessons:
             notebook = lesson(number)
             namespace = {"__name__": "__main__"}

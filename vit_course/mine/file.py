@@ -46,18 +46,18 @@ def text_of_definition(text: str, node: ast.stmt) -> str:
 def with_part(text: str, part: Source) -> str:
     """Return the file's text with a part put in at its place in the course, or in place of its earlier version."""
     text = text or HEADER
+    before = definitions(text)
     for line in sorted(part.imports):
         text = with_import(text, line)
+    text = with_definition(text, part.name, part.text)
     for name, helper in part.helpers.items():
-        present = definitions(text).get(name)
-        if present is not None:
-            old = text_of_definition(text, present)
-            if old == helper:
+        if name in before:
+            if text_of_definition(text, definitions(text)[name]) == helper:
                 continue
             if users := [user for user in users_of(text, name) if user not in (part.name, *part.helpers)]:
                 raise fail("mine.helper_in_use", part=part.name, name=name, users=", ".join(users))
         text = with_definition(text, name, helper, before=part.name)
-    return with_definition(text, part.name, part.text)
+    return text
 
 
 def users_of(text: str, name: str) -> list[str]:
@@ -75,7 +75,7 @@ def with_definition(text: str, name: str, source: str, before: str = "") -> str:
     elif before in found:
         start = end = first_line(found[before], lines)
     else:
-        start = end = place_of(before or name, found, lines)
+        start = end = place_of(name, found, lines)
     head, tail = "".join(lines[:start]).rstrip("\n"), "".join(lines[end:]).strip("\n")
     return "\n\n\n".join(piece for piece in (head, source.strip("\n"), tail) if piece) + "\n"
 

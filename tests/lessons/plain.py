@@ -1,0 +1,42 @@
+"""The reference as a lesson shows it: without annotations of shapes, docstrings and checks of arguments."""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable
+
+
+class Plain(ast.NodeTransformer):
+    """Take away what a reader does not write."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        node.returns = None
+        for argument in [*node.args.args, *node.args.kwonlyargs]:
+            argument.annotation = None
+        return self.without_docstring(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
+        return self.without_docstring(node)
+
+    def without_docstring(self, node):
+        self.generic_visit(node)
+        if ast.get_docstring(node) is not None:
+            node.body = node.body[1:]
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        return None if ast.unparse(node).startswith("arguments.") else node
+
+    def visit_If(self, node: ast.If) -> ast.If | None:
+        self.generic_visit(node)
+        return None if not node.body or isinstance(node.body[0], ast.Raise) else node
+
+
+def plain(source: str) -> str:
+    """Return the source of a definition without what a reader does not write."""
+    return ast.unparse(Plain().visit(ast.parse(textwrap.dedent(source))))
+
+
+def plain_source(reference: Callable) -> str:
+    """Return the plain source of a part of the reference."""
+    return plain(inspect.getsource(reference))

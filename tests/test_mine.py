@@ -1,0 +1,327 @@
+"""The reader's own model: what is kept, what is refused and why, and that nothing of the reader's is ever lost."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from lessons.plain import plain_source
+from lessons.running import cell
+from support import as_run_by_readers, assert_equal, randomize_
+
+import vit_course
+from vit_course import checks, mine
+from vit_course.mine import file
+from vit_course.mine.parts import PARTS
+
+pytestmark = pytest.mark.usefixtures("as_readers_run_it")
+IMPORTS = """
+import math
+import torch
+import torch.nn.functional as F
+from einops import einsum, rearrange, reduce
+from torch import nn
+"""
+MODEL = [name for name, part in PARTS.items() if part.lesson <= "05"]
+
+
+def formatted(source):
+    """Return source as ruff formats it."""
+    command = [sys.executable, "-m", "ruff", "format", "--isolated", "-"]
+    return subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout
+
+
+SOURCES = {name: formatted(plain_source(PARTS[name].reference)) for name in MODEL}
+
+
+class Notebook:
+    """A notebook's names; each call runs a cell."""
+
+    def __init__(self):
+        self.names, self.count = {"__name__": "__main__", "mine": mine, "checks": checks}, 0
+        self(IMPORTS)
+
+    def __call__(self, source):
+        self.count += 1
+        return cell(source, self.names, f"<cell {id(self)} {self.count}>")
+
+    def keep(self, name, source=None):
+        """Run a part's source and keep it."""
+        self.names |= {other: mine.part(other) for other in MODEL}
+        self(SOURCES[name] if source is None else source)
+        return mine.keep(self.names[name])
+
+
+@pytest.fixture
+def notebook(tmp_path, monkeypatch):
+    """Return a fresh notebook that works in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return Notebook()
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory):
+    """Return a folder in which every part of the model is kept."""
+    folder = tmp_path_factory.mktemp("complete")
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        with as_run_by_readers():
+            for name in MODEL:
+                assert Notebook().keep(name).passed
+    finally:
+        os.chdir(before)
+    return folder
+
+
+def text():
+    """Return what is in my_vit.py."""
+    return Path("my_vit.py").read_text(encoding="utf-8")
+
+
+def test_the_complete_file_runs_without_the_course_and_equals_the_reference(complete, monkeypatch):
+    monkeypatch.chdir(complete)
+    script = """
+import sys
+sys.modules["vit_course"] = None
+import torch, my_vit
+torch.manual_seed(0)
+sizes = dict(image_size=(8, 12), patch_size=4, num_layers=2, num_heads=2, hidden_dim=16, mlp_dim=24, num_classes=5)
+model = my_vit.VisionTransformer(**sizes).double()
+for parameter in model.parameters():
+    torch.nn.init.normal_(parameter, std=0.3)
+images = torch.randn(3, 3, 8, 12, dtype=torch.float64)
+torch.save((model.state_dict(), images, model(images)), "numbers.pt")
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, env=os.environ | {"PYTHONPATH": "."})
+    state, images, logits = torch.load("numbers.pt")
+    sizes = dict(image_size=(8, 12), patch_size=4, num_layers=2, num_heads=2, hidden_dim=16, mlp_dim=24, num_classes=5)
+    reference = vit_course.VisionTransformer(**sizes).double()
+    reference.load_state_dict(state)
+    assert logits.std() > 0.1
+    assert_equal(reference(images), logits, atol=1e-12)
+
+
+def test_the_complete_file_is_formatted_in_course_order_and_imports_torch_and_einops_only(complete):
+    written = (complete / "my_vit.py").read_text(encoding="utf-8")
+    imports = [line for line in written.splitlines() if line.startswith(("import", "from"))]
+    assert {line.split()[1].partition(".")[0] for line in imports} == {"torch", "einops"}
+    assert [name for name in file.definitions(written) if name in PARTS] == MODEL
+    for command in (["format", "--check", "--isolated"], ["check", "--select", "E,F,I", "--isolated"]):
+        subprocess.run([sys.executable, "-m", "ruff", *command, complete / "my_vit.py"], check=True)
+
+
+def test_run_alone_names_what_is_missing_and_then_runs(complete, monkeypatch, capsys, notebook):
+    mine.run_alone()
+    assert capsys.readouterr().out.startswith("my_vit.py is not complete yet. Still missing: patchify, PatchEmbedding")
+    monkeypatch.chdir(complete)
+    mine.run_alone()
+    assert capsys.readouterr().out == "my_vit.py runs without vit_course: (6, 3, 96, 96) -> (6, 10)\n"
+
+
+def test_a_part_is_the_readers_the_courses_or_a_mixture(notebook, capsys):
+    assert mine.part("PatchEmbedding") is vit_course.PatchEmbedding
+    assert capsys.readouterr().out == "PatchEmbedding: the course's own version\n"
+    verdict = notebook.keep("PatchEmbedding")
+    assert verdict.passed
+    assert "Kept in my_vit.py: you have now written 1 of 13 parts." in verdict
+    capsys.readouterr()
+    own = mine.part("PatchEmbedding")
+    assert own is not vit_course.PatchEmbedding
+    assert own.__module__ == "my_vit"
+    mixed = mine.part("VisionTransformer")
+    assert capsys.readouterr().out.splitlines() == [
+        "PatchEmbedding: your own version, from my_vit.py",
+        "VisionTransformer: the course's own version, built with your PatchEmbedding",
+    ]
+    model = mixed(image_size=8, patch_size=4, num_layers=1, num_heads=2, hidden_dim=8, mlp_dim=8, num_classes=3)
+    assert type(model.embedding.patch_embedding) is own
+    assert type(model.encoder) is vit_course.Encoder
+    assert mine.part("MLPBlock") is vit_course.MLPBlock
+
+
+def test_a_kept_part_runs_as_the_reference_does(complete, monkeypatch, capsys):
+    monkeypatch.chdir(complete)
+    sizes = dict(image_size=8, patch_size=4, num_layers=2, num_heads=2, hidden_dim=8, mlp_dim=8, num_classes=3)
+    torch.manual_seed(0)
+    own = mine.part("VisionTransformer")(**sizes)
+    torch.manual_seed(0)
+    reference = vit_course.VisionTransformer(**sizes)
+    assert {name: value.tolist() for name, value in own.state_dict().items()} == {
+        name: value.tolist() for name, value in reference.state_dict().items()
+    }
+
+
+def test_stubs_and_wrong_parts_and_the_courses_own_are_not_kept(notebook):
+    stub = notebook.keep("patchify", "def patchify(images, patch_size):\n    ...")
+    assert (stub.state, stub) == ("empty", "patchify: not written yet.")
+    with pytest.raises(checks.CheckFailed, match="patchify: "):
+        notebook.keep("patchify", "def patchify(images, patch_size):\n    return images")
+    assert "the course's own version" in mine.keep(vit_course.patchify)
+    with pytest.raises(ValueError, match=r"under its own name: patchify, .*; got 'my_patchify'"):
+        notebook("def my_patchify(images, patch_size): ...\nmine.keep(my_patchify)")
+    assert not Path("my_vit.py").exists()
+
+
+HELPERS = '''
+GRID = "b c (gh p1) (gw p2) -> b (gh gw) (c p1 p2)"  # a constant
+
+
+def cut(images, p):
+    return rearrange(images, GRID, p1=p, p2=p)
+
+
+# I cut the images here.
+def patchify(images, patch_size):
+    """Cut images into patches."""
+    return cut(images, patch_size)  # one line
+'''
+
+
+def test_helpers_constants_and_comments_come_with_the_part(notebook):
+    assert notebook.keep("patchify", HELPERS).passed
+    written = text()
+    assert "from einops import rearrange\n" in written
+    assert "# I cut the images here.\ndef patchify" in written
+    assert "# one line" in written
+    assert list(file.definitions(written)) == ["GRID", "cut", "patchify"]
+    assert mine.part("patchify")(torch.zeros(1, 3, 4, 4), 2).shape == (1, 4, 12)
+
+
+NOT_KEPT = {
+    "uses the name lost": "def patchify(images, patch_size):\n"
+    "    return rearrange(images, PATTERN, p1=patch_size, p2=patch_size) if 1 else lost",
+    "uses load_test_images, which comes from vit_course": "from vit_course.data import load_test_images\n"
+    "def patchify(images, patch_size):\n"
+    "    load_test_images\n    return rearrange(images, PATTERN, p1=patch_size, p2=patch_size)",
+    "uses weights, a Tensor of this notebook": "weights = torch.ones(1)\ndef patchify(images, patch_size):\n"
+    "    return rearrange(images * weights, PATTERN, p1=patch_size, p2=patch_size)",
+    "uses np, a module of this notebook": "import numpy as np\ndef patchify(images, patch_size):\n"
+    "    np.ones(1)\n    return rearrange(images, PATTERN, p1=patch_size, p2=patch_size)",
+}
+
+
+@pytest.mark.parametrize("says", NOT_KEPT)
+def test_what_cannot_be_collected_is_named(says, notebook):
+    notebook('PATTERN = "b c (gh p1) (gw p2) -> b (gh gw) (c p1 p2)"')
+    with pytest.raises(checks.CheckFailed, match=says):
+        notebook.keep("patchify", NOT_KEPT[says])
+    assert not Path("my_vit.py").exists()
+
+
+def test_a_new_version_replaces_the_old_one_which_stays_in_the_history(notebook):
+    notebook.keep("patchify")
+    notebook.keep("PatchEmbedding")
+    notebook.keep("patchify", HELPERS)
+    assert list(file.definitions(text())) == ["GRID", "cut", "patchify", "PatchEmbedding"]
+    kept = [path.read_text(encoding="utf-8") for path in sorted(Path(".my_vit").glob("*.py"))]
+    assert len(kept) == 2
+    assert "def cut" not in kept[-1]
+    assert "class PatchEmbedding" in kept[-1]
+
+
+def test_a_file_edited_by_hand_is_respected(notebook, capsys):
+    notebook.keep("PatchEmbedding")
+    edited = text().replace("class PatchEmbedding", "# my note\nSECRET = 3\n\n\nclass PatchEmbedding") + "\n# the end\n"
+    Path("my_vit.py").write_text(edited, encoding="utf-8")
+    notebook.keep("patchify")
+    notebook.keep("MLPBlock")
+    for line in ("# my note", "SECRET = 3", "# the end"):
+        assert line in text()
+    # a part that is broken by hand no longer counts
+    Path("my_vit.py").write_text(text().replace("F.gelu", "F.relu"), encoding="utf-8")
+    assert mine.part("MLPBlock") is vit_course.MLPBlock
+    assert "does not pass its check" in capsys.readouterr().out
+    assert "04  MLPBlock                      in my_vit.py, but it does not pass" in repr(mine.progress())
+
+
+def test_a_syntax_error_in_the_file_is_named_and_nothing_is_overwritten(notebook, capsys):
+    notebook.keep("patchify")
+    broken = text() + "\ndef half(:\n"
+    Path("my_vit.py").write_text(broken, encoding="utf-8")
+    assert mine.part("patchify") is vit_course.patchify
+    line = len(broken.splitlines())
+    assert f"Python cannot read my_vit.py: line {line}" in capsys.readouterr().out
+    with pytest.raises(checks.CheckFailed, match=f"line {line}"):
+        notebook.keep("PatchEmbedding")
+    assert text() == broken
+
+
+def test_a_helper_that_another_part_uses_is_not_replaced(notebook):
+    notebook.keep("patchify", HELPERS)
+    notebook.keep("PatchEmbedding", SOURCES["PatchEmbedding"].replace("patchify(images", "cut(images"))
+    other = HELPERS.replace("p1=p, p2=p)", "p1=p, p2=p) + 0")
+    with pytest.raises(checks.CheckFailed, match=r"its helper cut differs from the one in my_vit.py, which PatchEmb"):
+        notebook.keep("patchify", other)
+    assert "+ 0" not in text()
+
+
+def test_two_notebooks_that_keep_at_the_same_time_both_succeed(notebook):
+    notebooks = {name: Notebook() for name in ("patchify", "attention_weights", "MLPBlock")}
+    for name, each in notebooks.items():
+        each(SOURCES[name])
+    threads = [threading.Thread(target=mine.keep, args=[each.names[name]]) for name, each in notebooks.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert list(file.definitions(text())) == ["patchify", "attention_weights", "MLPBlock"]
+
+
+def test_a_folder_that_cannot_be_written_to_ends_in_one_line(notebook, monkeypatch):
+    def full(*args, **options):
+        raise OSError(28, "No space left on device")
+
+    notebook.keep("patchify")
+    before = text()
+    monkeypatch.setattr(file.tempfile, "mkstemp", full)
+    with pytest.raises(
+        checks.CheckFailed, match=r"could not be written in .*: No space left on device\. Your part is r"
+    ):
+        notebook.keep("MLPBlock")
+    assert text() == before
+
+
+def test_a_check_runs_once_for_a_source_and_again_when_it_changes(notebook, monkeypatch):
+    ran = []
+    monkeypatch.setattr(checks.patchify.check.__class__, "verify", lambda self, *rest: ran.append(self.name))
+    notebook.keep("patchify")
+    ran.clear()
+    mine.loaded_text.cache_clear()
+    mine.part("patchify")
+    assert ran == []
+    Path("my_vit.py").write_text(text().replace("patch_size", "side"), encoding="utf-8")
+    mine.part("patchify")
+    assert ran == ["patchify"]
+
+
+def test_progress_shows_every_part_and_the_command_prints_it(notebook):
+    notebook.keep("attention_weights")
+    shown = repr(mine.progress()).splitlines()
+    assert len(shown) == len(PARTS) + 1
+    assert "03  attention_weights             yours" in shown
+    assert "02  PatchEmbedding                not written yet" in shown
+    assert shown[-1] == "You have written 1 of 13 parts."
+    done = subprocess.run([sys.executable, "-m", "vit_course.mine"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == shown
+
+
+def test_a_part_with_names_of_its_own_in_the_state_dict_is_told_what_the_course_relies_on(notebook):
+    other = SOURCES["MLPBlock"].replace("linear_1", "first")
+    with pytest.raises(checks.CheckFailed, match=r"linear_1"):
+        notebook.keep("MLPBlock", other)
+
+
+def test_a_kept_model_equals_the_reference_in_other_sizes(complete, monkeypatch):
+    monkeypatch.chdir(complete)
+    sizes = dict(image_size=8, patch_size=2, num_layers=3, num_heads=4, hidden_dim=16, mlp_dim=8, num_classes=4)
+    own = mine.part("VisionTransformer")(**sizes, pool="mean")
+    reference = randomize_(vit_course.VisionTransformer(**sizes, pool="mean"))
+    own.double().load_state_dict(reference.state_dict())
+    images = torch.rand(2, 3, 8, 8, dtype=torch.float64)
+    assert_equal(own(images), reference(images), atol=1e-12)
+    maps = vit_course.inside.attention_maps(own, images)
+    assert_equal(maps, vit_course.inside.attention_maps(reference, images), atol=1e-12)
