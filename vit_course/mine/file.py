@@ -13,8 +13,6 @@ from vit_course.mine.parts import PARTS
 from vit_course.mine.source import Source, first_line, names_in
 
 HEADER = '"""The Vision Transformer that I wrote. What I change here stays as I write it."""\n'
-    '"""The Vision Transformer that I wrote, part by part. I may edit this file: vit_course.mine keeps my changes."""\n'
-)
 HISTORY = ".my_vit"  # next to the file: its earlier versions, the lock, and which parts have passed their check
 
 
