@@ -424,7 +424,10 @@ def test_all_letters_fit_on_the_picture(kind):
 attention = partial(explore.attention, small_model())
 ablation = partial(explore.head_ablation, small_model())
 WRONG = [
-    (partial(explore.attention, "B/16", IMAGES[0]), "model must be a vit_course.VisionTransformer; got str"),
+    (
+        partial(explore.attention, "B/16", IMAGES[0]),
+        "model must be a VisionTransformer, with the names of the course's modules; got str",
+    ),
     (partial(attention, IMAGES[0, :, :, :8]), "image must have shape (c=3, h=8, w=12); got"),
     (partial(attention, IMAGES[0] * 3 - 1, about=ABOUT), "image must hold values in [0, 1], as"),
     (partial(attention, IMAGES[0], about=dict(mean=[0.5], std=[1])), "about must have one mean"),

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from numbers import Integral, Real
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 
@@ -97,6 +97,15 @@ def patch_grid(image_size: object, patch_size: object) -> tuple[int, int]:
     if height % patch_size or width % patch_size:
         raise ValueError(f"image_size must be divisible by patch_size={patch_size}; got {height} x {width}")
     return height // patch_size, width // patch_size
+
+
+def vision_transformer(model: object) -> None:
+    """Check that a model has the modules that the course's has, under the same names; a reader's own may."""
+    names = ("embedding.patch_embedding", "encoder.layers", "head")
+    modules = dict(model.named_modules()) if isinstance(model, nn.Module) else {}
+    if missing := [name for name in names if name not in modules]:
+        came = type(model).__name__ + (f" without {', '.join(missing)}" if modules else "")
+        raise ValueError(f"model must be a VisionTransformer, with the names of the course's modules; got {came}")
 
 
 def one_label_an_image(images: Tensor, labels: object) -> None:

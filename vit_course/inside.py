@@ -19,7 +19,7 @@ from vit_course.attention import attention_weights
 PORTION = 128  # images at a time: faster on a processor than a thousand at once
 
 
-def attention_maps(model: VisionTransformer, images: Float[Tensor, "b c h w"]) -> list[Float[Tensor, "b heads s s"]]:
+def attention_maps(model: nn.Module, images: Float[Tensor, "b c h w"]) -> list[Float[Tensor, "b heads s s"]]:
     """Return the attention weights of every layer, before any dropout; every row sums to 1.
 
     Args:

@@ -217,8 +217,7 @@ def load_weights(
 
     Differs from Hugging Face: its LayerNorms have eps 1e-12 unless the config says otherwise, ours 1e-6.
     """
-    if not isinstance(model, VisionTransformer):
-        raise ValueError(f"model must be a VisionTransformer; got {type(model).__name__}")
+    arguments.vision_transformer(model)
     arguments.one_of("head", head, ("load", "skip"))
     layout, given = recognised(state_dict)
     expected = _theirs(model, layout)

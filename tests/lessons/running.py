@@ -3,6 +3,7 @@
 import contextlib
 import io
 import linecache
+import re
 from collections.abc import Collection
 from pathlib import Path
 
@@ -11,8 +12,11 @@ import nbformat
 from nbformat import NotebookNode
 from support import as_run_by_readers
 
+from tools.execute_notebooks import VARYING
 from tools.site_links import ROOT
 from tools.solve_lessons import turns
+from vit_course import mine
+from vit_course.mine.parts import PARTS
 
 
 def lesson(number: str) -> NotebookNode:
@@ -48,23 +52,49 @@ def run(number: str, solved: Collection[str] | None = None) -> tuple[dict, list[
     for index, each in enumerate(notebook.cells):
         if each.cell_type == "code":
             source = each.source
-            if index in answers and (solved is None or any(f" {name}(" in answers[index] for name in solved)):
+            if index in answers and (
+                solved is None or any(re.match(rf"(def|class) {name}\b", answers[index]) for name in solved)
+            ):
                 source = answers[index]
             printed.append(cell(source, namespace, f"<lesson {number}, cell {index}>"))
             plt.close("all")
     return namespace, printed
 
 
-def keep_all(folder: Path, lessons: Collection[str] = ("01", "02", "03", "04", "05", "06")) -> None:
-    """Keep the worked solution of every part in ``folder / "my_vit.py"``."""
-    from vit_course import mine
+# what a cell prints about whose part is used; in the lesson as it is stored, it is always the course's
+OWN = r"^.*(the course's own version|your own version|my_vit\.py|You have written).*\n?"
 
+
+def stored(number):
+    """Return what each code cell of a lesson has stored as printed text; None where it varies."""
+    cells = [cell for cell in lesson(number).cells if cell.cell_type == "code"]
+    return [
+        None
+        if VARYING in cell.metadata.get("tags", [])
+        else "".join(output.text for output in cell.outputs if output.get("name") == "stdout")
+        for cell in cells
+    ]
+
+
+def compare(number, printed):
+    """Check that a lesson printed what is stored, but for whose part each is."""
+    for text, expected in zip(printed, stored(number), strict=True):
+        if expected is not None:
+            assert re.sub(OWN, "", text, flags=re.M) == re.sub(OWN, "", expected, flags=re.M)
+
+
+def keep_all(folder: Path, names: Collection[str] | None = None) -> None:
+    """Keep the worked solutions of these parts, or of all, in ``folder / "my_vit.py"``."""
     with contextlib.chdir(folder), as_run_by_readers():
-        for number in lessons:
+        for number in sorted({part.lesson for part in PARTS.values()}):
             notebook = lesson(number)
-            namespace = {"__name__": "__main__"}
-            exec(next(each.source for each in notebook.cells if each.cell_type == "code"), namespace)
             for index, answer in solutions(notebook).items():
-                if notebook.cells[index + 1].source.startswith("mine.keep("):
-                    cell(answer, namespace, f"<solution of lesson {number}, cell {index}>")
-                    assert eval(notebook.cells[index + 1].source, namespace | {"mine": mine}).passed
+                kept = re.match(r"mine\.keep\((\w+)\)", notebook.cells[index + 1].source)
+                if kept and (names is None or kept[1] in names):
+                    namespace = {"__name__": "__main__"}
+                    imports = next(each.source for each in notebook.cells if each.cell_type == "code")
+                    cell(imports, namespace, f"<imports of lesson {number}>")
+                    for name in PARTS:
+                        namespace[name] = mine.part(name)
+                    cell(answer, namespace, f"<solution of {kept[1]}>")
+                    assert mine.keep(namespace[kept[1]]).passed

@@ -36,9 +36,9 @@ def bound(table: symtable.SymbolTable) -> set[str]:
 @pytest.mark.filterwarnings("ignore")  # nbval compares what cells print
 @pytest.mark.usefixtures("as_readers_run_it")
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
-def test_the_worked_solutions_pass_their_checks(path, monkeypatch):
+def test_the_worked_solutions_pass_their_checks(path, monkeypatch, tmp_path):
     """Only the solutions, the checks and what these two need are run; nbval runs everything else."""
-    monkeypatch.chdir(NOTEBOOKS)
+    monkeypatch.chdir(tmp_path)
     lesson = nbformat.read(path, as_version=4)
     sources = {index: cell.source for index, cell in enumerate(solved(lesson).cells) if cell.cell_type == "code"}
     turns = list(exercises(lesson))

@@ -42,7 +42,7 @@ def head_ablation(
     Raises:
         ValueError: a model, images or labels of another kind or size.
     """
-    model_input.check_model(model)
+    arguments.vision_transformer(model)
     model_input.check_size("images", images, model, "b c h w")
     arguments.one_label_an_image(images, labels)
     arguments.label_range(labels, model.head.out_features)

@@ -9,7 +9,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from vit_course import VisionTransformer, inside, plots
+from vit_course import VisionTransformer, arguments, inside, plots
 from vit_course.explore import drawing, model_input
 from vit_course.explore.drawing import percent
 from vit_course.explore.explorer import Explorer, TokenExplorer
@@ -38,7 +38,7 @@ def attention(model: VisionTransformer, image: Float[Tensor, "c h w"], *, about:
     Raises:
         ValueError: a model or an image of another kind or size, or an image outside [0, 1] though ``about`` is given.
     """
-    model_input.check_model(model)
+    arguments.vision_transformer(model)
     model_input.check_size("image", image, model, "c h w")
     images = model_input.as_read("image", image, about)[None]
     with model_input.eval_mode(model) as device:

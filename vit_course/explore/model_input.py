@@ -9,12 +9,6 @@ from torch import Tensor
 from vit_course import VisionTransformer, arguments
 
 
-def check_model(model: object) -> None:
-    """Check that the model is one of this course."""
-    if not isinstance(model, VisionTransformer):
-        raise ValueError(f"model must be a vit_course.VisionTransformer; got {type(model).__name__}")
-
-
 def check_size(name: str, images: object, model: VisionTransformer, axes: str) -> None:
     """Check an image ``"c h w"`` or a batch ``"b c h w"``: it has the model's channels and size."""
     embedding = model.embedding.patch_embedding

@@ -5,8 +5,8 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor
 
-from vit_course import VisionTransformer, inside, plots
-from vit_course.explore import drawing, model_input
+from vit_course import VisionTransformer, arguments, inside, plots
+from vit_course.explore import drawing
 from vit_course.explore.explorer import Explorer, TokenExplorer
 
 SIDE = 3.6  # inches
@@ -26,7 +26,7 @@ def positions(model: VisionTransformer) -> Explorer:
     Raises:
         ValueError: not a Vision Transformer of this course.
     """
-    model_input.check_model(model)
+    arguments.vision_transformer(model)
     return PositionExplorer(inside.position_similarity(model).cpu(), model.embedding.pos_embedding[0].detach().cpu())
 
 
