@@ -19,7 +19,7 @@ from vit_course import checks
 from vit_course.checks.clinic import NAMES
 
 pytestmark = pytest.mark.usefixtures("as_readers_run_it")
-NOTEBOOK = nbformat.read(Path(__file__).parents[1] / "notebooks" / "09_bug_clinic.ipynb", as_version=4)
+NOTEBOOK = nbformat.read(Path(__file__).parents[1] / "notebooks" / "10_bug_clinic.ipynb", as_version=4)
 IMPORTS = next(cell.source for cell in NOTEBOOK.cells if cell.cell_type == "code")
 
 

@@ -26,7 +26,7 @@ from transformers import ViTConfig, ViTForImageClassification
 from vit_course import VARIANTS, ImageEmbedding, VisionTransformer, create_vit, patchify
 from vit_course.weights import to_huggingface, to_torchvision
 
-PATH = Path(__file__).resolve().parents[1] / "notebooks" / "08_published_vits.ipynb"
+PATH = Path(__file__).resolve().parents[1] / "notebooks" / "appendix_published_implementations.ipynb"
 NOTEBOOK = nbformat.read(PATH, as_version=4)
 MARKDOWN = [cell.source for cell in NOTEBOOK.cells if cell.cell_type == "markdown"]
 

@@ -115,7 +115,7 @@ def test_commands_for_training_can_be_typed_as_they_stand():
 
 def test_each_published_document_has_a_row_whose_classes_are_in_its_section():
     """test_published_vits.py runs every class of the notebook."""
-    cells = nbformat.read(ROOT / "notebooks" / "08_published_vits.ipynb", as_version=4).cells
+    cells = nbformat.read(ROOT / "notebooks" / "appendix_published_implementations.ipynb", as_version=4).cells
     rows = re.findall(r"\| 8\.(\d): (.*) \| yes \|", README)
     assert [int(section) for section, _ in rows] == [1, 2, 3, 4, 5]
     classes, section = {}, 0

@@ -78,8 +78,9 @@ def published() -> Repository | None:
 
 
 def lessons() -> list[Path]:
-    """Return the lessons in order."""
-    return sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+    """Return the lessons in order, and the appendix."""
+    notebooks = ROOT / "notebooks"
+    return sorted([*notebooks.glob("[0-9][0-9]_*.ipynb"), *notebooks.glob("appendix_*.ipynb")])
 
 
 def assignments() -> list[Path]:

@@ -4,13 +4,15 @@ nbval runs the lessons and compares their outputs; here they are seen as they ar
 """
 
 import pytest
-from lab import COURSE, notebook, run_all
+from lab import notebook, run_all
 from lab_findings import findings, visible_findings
 from nbformat.v4 import new_code_cell, new_markdown_cell
 from playwright.sync_api import expect
 from site_checks import Traffic
 
-LESSONS = [path.name for path in sorted(COURSE.glob("notebooks/[0-9][0-9]_*.ipynb"))]
+from tools.site_links import lessons
+
+LESSONS = [path.name for path in lessons()]
 SPOILT = "notebooks/spoilt.ipynb"
 FOLDED = "<details>\n<summary>Answer</summary>\n\n```python\n" + 150 * "y" + "\n```\n\n</details>"
 CELLS = [  # a cell, and what is said of it; None if nothing is wrong with it

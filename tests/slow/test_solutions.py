@@ -13,11 +13,12 @@ from nbclient.exceptions import CellExecutionError
 from nbformat.v4 import new_code_cell, new_notebook
 from notebook_rules import exercises
 
+from tools.site_links import lessons
 from tools.solve_lessons import solved
 from vit_course import checks
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
-LESSONS = sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
+LESSONS = lessons()
 STUDENT_EDITIONS = sorted(NOTEBOOKS.glob("assignments/release/*/*.ipynb"))
 
 

@@ -19,7 +19,7 @@ from vit_course.checks.compare import describe, formula, same, set_parameters
 from vit_course.checks.embedding import IMAGES, modes
 from vit_course.checks.encoder import BLOCK_SIZES, BLOCKS, DRAWN, NOTHING, ONES, drawn, silent
 from vit_course.checks.engine import Case, Check
-from vit_course.checks.learner import check, running
+from vit_course.checks.learner import check, running, shown
 from vit_course.checks.modules import Mapping, build, layers_made_by
 from vit_course.checks.training import number
 from vit_course.checks.verdict import NotWritten, Verdict, fail, sentence
@@ -390,7 +390,7 @@ def clinic(case: int | str, repaired: Callable) -> Verdict:
         behaves exactly as the broken code does.
 
     Raises:
-        CheckFailed: something else is wrong; the message names it.
+        CheckFailed: outside of notebooks, when something else is wrong; the message names it.
         ValueError: there is no such case.
     """
     numbers = dict(enumerate(NAMES, start=1))
@@ -407,4 +407,4 @@ def clinic(case: int | str, repaired: Callable) -> Verdict:
             checked.verify(repaired)
         return sentence(f"clinic.{numbers[place]}")
 
-    return check(f"case {place}, {numbers[place]}", repaired, verify)
+    return shown(lambda: check(f"case {place}, {numbers[place]}", repaired, verify))
