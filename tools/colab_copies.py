@@ -53,12 +53,11 @@ os.chdir(here)
 from google.colab import output
 output.enable_custom_widget_manager()  # figures that answer when touched
 """
-# In Colab there is no make: a paragraph or a point of a list that names one of these commands becomes these words.
+# In Colab there is no make: a paragraph or list item that names one of these commands is replaced by these words.
 COMMANDS = {
+    "make (fresh|update)": "**You want to start a lesson over, or to have its newest version.** Open it from the "
+    "website again and save another copy in Drive. What you saved before stays as it is.",
     "make lab": "If something is missing, run the first cell of this notebook again: it installs what Colab lacks.",
-    "make update": "You get the newest version of a lesson when you open it from the website again. The copy that you "
-    "saved in Drive stays as it is.",
-    "make fresh": "**You want to start a lesson over.** Open it from the website again and save another copy in Drive.",
 }
 
 
@@ -95,7 +94,7 @@ def copy(notebook: dict, name: str, repository: Repository) -> dict:
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             source = "".join(cell["source"]).replace('"../', f'"{COURSE}/')  # the folder of the notebook is elsewhere
-            cell |= {"outputs": [], "execution_count": None, "source": in_colab(source)}
+            cell |= {"outputs": [], "execution_count": None, "source": source}
         else:
             cell["source"] = rewrite(in_colab("".join(cell["source"])), name, lead)
     first = FIRST_CELL.format(address=repository.address, course=COURSE)
@@ -103,9 +102,8 @@ def copy(notebook: dict, name: str, repository: Repository) -> dict:
     return notebook | {"cells": [words, v4.new_code_cell(first, id="colab"), *notebook["cells"]]}
 
 
-def in_colab(text: str) -> str:
+def in_colab(prose: str) -> str:
     """Replace what a text says of commands that only the reader's own computer has."""
-    text = text.replace("close Jupyter and type: make lab", "run the first cell again")
     for command, words in COMMANDS.items():
-        text = re.sub(rf"(?m)^(- |)(?=.*`{command}).*$", rf"\g<1>{words}", text)
-    return text
+        prose = re.sub(rf"(?m)^(- |)(?=.*`{command}).*$", rf"\g<1>{words}", prose)
+    return prose

@@ -147,17 +147,15 @@ def test_a_colab_copy_names_no_command_and_no_file_that_colab_lacks(tmp_path):
     write_copies(tmp_path, EXAMPLE)
     for lesson in lessons():
         text = "\n".join(cell.source for cell in nbformat.read(tmp_path / "colab" / lesson.name, as_version=4).cells)
-        assert not re.search(r"make (lab|update|fresh)|[\"']\.\./", text), lesson.name
+        assert not re.search(r"`make (lab|update|fresh)|[\"']\.\./", text), lesson.name
         for path in re.findall(rf"{COURSE}/([^\"{{]+)\"", text):
             assert (ROOT / path).exists(), path
 
 
 def test_what_is_said_of_commands_fits_colab():
-    said = "- **Missing?** Type `make lab`.\n- Stay.\n\nCall `make fresh LESSON=03` now.\n\nStay, too."
-    lab, fresh = COMMANDS["make lab"], COMMANDS["make fresh"]
-    assert in_colab(said) == f"- {lab}\n- Stay.\n\n{fresh}\n\nStay, too."
-    code = 'print("missing:", "- close Jupyter and type: make lab")'
-    assert in_colab(code) == 'print("missing:", "- run the first cell again")'
+    again, missing = COMMANDS.values()
+    said = "- **Missing?** Type `make lab`.\n- Stay.\n\n`make lab` copies, `make fresh LESSON=03` starts over.\n\nStay, too."
+    assert in_colab(said) == f"- {missing}\n- Stay.\n\n{again}\n\nStay, too."
 
 
 def test_a_colab_copy_shows_figures_and_leads_to_the_other_copies(tmp_path):
