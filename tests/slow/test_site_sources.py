@@ -154,7 +154,7 @@ def test_a_colab_copy_names_no_command_and_no_file_that_colab_lacks(tmp_path):
 
 def test_what_is_said_of_commands_fits_colab():
     again, missing = COMMANDS.values()
-    said = "- **Missing?** Type `make lab`.\n- Stay.\n\n`make lab` copies, `make fresh LESSON=03` starts over.\n\nStay, too."
+    said = "- **Missing?** Type `make lab`.\n- Stay.\n\n`make lab` copies, `make fresh` starts over.\n\nStay, too."
     assert in_colab(said) == f"- {missing}\n- Stay.\n\n{again}\n\nStay, too."
 
 
