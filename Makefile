@@ -20,6 +20,9 @@ NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 600 --nbval-sanitize-w
 
 # for make lab: more options of JupyterLab
 LAB_OPTIONS ?=
+# for make fresh
+LESSON ?=
+EXERCISE ?=
 # for make rebuild
 WHAT ?= figures notebooks
 REBUILT := figures notebooks runs benchmarks solutions
@@ -31,16 +34,23 @@ OPTIONS ?=
 GRADER := PYTHONPATH=notebooks/assignments $(BIN)/python -m grader
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-all lint rebuild $(REBUILT:%=rebuild-%) site release collect grade formgrader feedback grades
+.PHONY: help lab update fresh copies test test-all lint rebuild $(REBUILT:%=rebuild-%) site release collect grade formgrader feedback grades
 
 help:
 	@echo 'Call one of these:'
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 	@echo 'Options: PYTHON=python3.12 to create environments with, VERSIONS=oldest or newest for test and test-all.'
 
-lab: $(INSTALLED)  ## open the course in JupyterLab
-	@# served from here, not from notebooks/, or the pictures in img/ could not be shown
-	PYTHONPATH="$(CURDIR)/notebooks/assignments" $(BIN)/jupyter lab --ServerApp.root_dir=. $(LAB_OPTIONS) notebooks/00_start_here.ipynb
+lab: copies  ## open the course in JupyterLab, in copies of your own
+	@# served from here, not from my_course/, or the pictures in img/ could not be shown
+	PYTHONPATH="$(CURDIR)/notebooks/assignments" $(BIN)/jupyter lab --ServerApp.root_dir=. $(LAB_OPTIONS) my_course/00_start_here.ipynb
+
+update: $(INSTALLED)  ## get the newest version of the course; what you wrote stays
+	@$(BIN)/python -m tools.my_course --pull
+	@$(MAKE) --no-print-directory copies
+
+fresh: $(INSTALLED)  ## start a lesson over, LESSON=03, or one of its exercises, EXERCISE=its name
+	@$(BIN)/python -m tools.my_course --fresh "$(LESSON)" --exercise "$(EXERCISE)"
 
 test: $(INSTALLED)  ## run the unit tests, and every notebook, whose outputs must be those that are stored
 	$(PYTEST) $(PARALLEL) $(NBVAL) tests notebooks
@@ -77,6 +87,11 @@ feedback: $(CLASS_INSTALLED)  ## teachers: write a page for every student
 
 grades: $(CLASS_INSTALLED)  ## teachers: write the marks as CSV for a learning-management system
 	$(GRADER) grades --class "$(CLASS)" --assignment "$(ASSIGNMENT)" $(OPTIONS)
+
+# What make lab and make update call.
+
+copies: $(INSTALLED)
+	@$(BIN)/python -m tools.my_course
 
 # What make rebuild calls.
 

@@ -47,6 +47,14 @@ def explores(cell: NotebookNode) -> bool:
     return bool(re.search(r"^explore\.\w+\(|^(\w+) = explore\.[\s\S]*^\1\s*\Z", cell.source, re.MULTILINE))
 
 
+def ids(notebook, path):
+    """Readers' copies are brought up to date by the ids of the cells (tools/my_course.py)."""
+    found = [cell.get("id", "") for cell in notebook.cells]
+    for index, name in enumerate(found):
+        if not name or len(name) > 50 or name in found[:index]:
+            yield f"cell {index}: its id {name!r} is empty, long, or that of another cell"
+
+
 def code(notebook, path):
     """nbval compares only executed cells; an output that it ignores belongs to the code above it."""
     sources = []
@@ -147,7 +155,7 @@ def your_turns(notebook, path):
 
 CHECK = r"^(?:checks|mine)\.\w+\(\s*(?:\d+,\s*)?(\w+)"  # mine.keep(Encoder), checks.exercise(negative)
 
-RULES = (code, outputs, pictures, prose, your_turns)
+RULES = (ids, code, outputs, pictures, prose, your_turns)
 
 
 @dataclass

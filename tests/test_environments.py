@@ -117,6 +117,13 @@ class TestMake:
         assert "pip install -r requirements.txt" in asked
         assert re.search(r"pip install -r requirements.txt .*nbgrader==", asked)
 
+    def test_an_update_gets_the_course_and_then_the_copies(self, clone):
+        asked = make(clone, "update")
+        assert re.search(r"python -m tools\.my_course --pull\n(?:.*\n)*.*python -m tools\.my_course\n\Z", asked)
+        assert asked.count("pip install") == 1
+        asked = make(clone, "fresh", "LESSON=02", "EXERCISE=PatchEmbedding")
+        assert asked.endswith("-m tools.my_course --fresh 02 --exercise PatchEmbedding\n")
+
     def test_other_words_are_refused(self, clone):
         assert "VERSIONS must be pinned, oldest or newest; got 'old'" in make(clone, "test", "VERSIONS=old", fails=True)
         assert "WHAT must be some of figures" in make(clone, "rebuild", "WHAT=figure", fails=True)

@@ -90,6 +90,9 @@ PLAIN = {"image/png": png(0), "text/plain": "Figure: 1 picture"}
 SHOWS = "print(0.1234)"  # the last line of the cell NUMBER
 PICTURE, NUMBER, FOLDED, VARYING, TURN, STUB, CHECK, STRETCH = 3, 4, 5, 6, 8, 9, 10, 11
 FAULTS = {
+    "cell 4: its id '' is empty": cell(NUMBER, id=""),
+    "cell 4: its id 'aaa": cell(NUMBER, id=51 * "a"),
+    "cell 4: its id 'first' is": lambda notebook: [cell(place, id="first")(notebook) for place in (0, NUMBER)],
     "never executed": cell(NUMBER, execution_count=None),
     "cell 4: empty": cell(NUMBER, source=" "),
     "not plain Python for every place: '%'": replaced(NUMBER, SHOWS, "%time print(0.1234)"),

@@ -77,15 +77,15 @@ def published() -> Repository | None:
     return Repository(*value.split("/"))
 
 
-def lessons() -> list[Path]:
+def lessons(root: Path = ROOT) -> list[Path]:
     """Return the lessons in order, and the appendix."""
-    notebooks = ROOT / "notebooks"
+    notebooks = root / "notebooks"
     return sorted([*notebooks.glob("[0-9][0-9]_*.ipynb"), *notebooks.glob("appendix_*.ipynb")])
 
 
-def assignments() -> list[Path]:
+def assignments(root: Path = ROOT) -> list[Path]:
     """Return the assignments as students get them, in order."""
-    return sorted((ROOT / "notebooks" / "assignments" / "release").glob("*/*.ipynb"))
+    return sorted((root / "notebooks" / "assignments" / "release").glob("*/*.ipynb"))
 
 
 def rewrite(text: str, origin: str, lead: Callable[[str, str], str | None]) -> str:

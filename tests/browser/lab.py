@@ -24,6 +24,8 @@ from nbformat.v4 import new_notebook
 from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
+from tools.my_course import Copies
+
 COURSE = Path(__file__).resolve().parents[2]
 COPIED = ("notebooks", "img", "resources", "vit_course", "benchmarks")  # what lessons read, show and link to
 
@@ -129,6 +131,7 @@ def running_lab(folder: Path, program: str = "jupyterlab") -> Iterator[Lab]:
     root, config, runtime = folder / "course", folder / "config", folder / "runtime"
     for name in COPIED:
         shutil.copytree(COURSE / name, root / name, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+    Copies(root).update()  # as make lab does
     token = secrets.token_hex(16)
     settings = {f"lab/user-settings/@jupyterlab/{name}.jupyterlab-settings": each for name, each in SETTINGS.items()}
     settings["jupyter_server_config.json"] = SERVER | {"IdentityProvider": {"token": token}}

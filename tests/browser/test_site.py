@@ -139,7 +139,7 @@ def test_a_lesson_can_be_opened_elsewhere_and_its_pictures_wait_until_they_are_n
     links = set(map(unescape, re.findall(r'href="([^"]+)"', page)))
     assert f"https://mybinder.org/v2/gh/example/vit-course/HEAD?urlpath=lab/tree/{name.as_posix()}" in links
     assert f"https://colab.research.google.com/github/example/vit-course/blob/gh-pages/{copy}" in links
-    assert ADDRESS in json.loads((site / copy).read_text(encoding="utf-8"))["cells"][0]["source"]
+    assert ADDRESS in json.loads((site / copy).read_text(encoding="utf-8"))["cells"][1]["source"]
     assert path.name in links
     assert (site / name).read_bytes() == path.read_bytes()
     images = re.findall(r"<img [^>]*>", page[page.index("<article") :])

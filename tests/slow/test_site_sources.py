@@ -12,7 +12,7 @@ import pytest
 from jinja2 import Environment
 
 from tools import build_site, site_links
-from tools.colab_copies import write_copies
+from tools.colab_copies import COMMANDS, COURSE, in_colab, write_copies
 from tools.site_links import ROOT, Repository, lessons, on_the_site, published
 
 DOCS = ROOT / "docs"
@@ -102,34 +102,60 @@ def test_every_figure_of_the_errata_is_in_the_section_that_its_row_names():
             assert re.search(rf"(?<![\d.,]){re.escape(figure)}(?![\d]|[.,]\d)", text), f"{figure} is not in {shown}"
 
 
-def test_the_first_cell_of_a_colab_copy_makes_the_lesson_run(tmp_path):
-    """In an empty folder: the clone comes from this working copy, and pip only writes down what it is asked for."""
+@pytest.mark.parametrize("mounted", [False, True])
+def test_the_first_cell_of_a_colab_copy_makes_the_lesson_run(mounted, tmp_path):
+    """On an empty machine, and run twice: the clone is this working copy, and pip only writes down its arguments."""
     write_copies(tmp_path / "site", EXAMPLE)
-    cells = nbformat.read(tmp_path / "site" / "colab" / "02_image_embedding.ipynb", as_version=4).cells
-    stand_ins, empty = tmp_path / "stand_ins", tmp_path / "content"
-    empty.mkdir()
+    words, first, *cells = nbformat.read(tmp_path / "site" / "colab" / "02_image_embedding.ipynb", as_version=4).cells
+    assert "Save a copy in Drive" in words.source
+    stand_ins, content = tmp_path / "stand_ins", tmp_path / "content"
+    drive = content / "drive" / "MyDrive"
+    (drive if mounted else content).mkdir(parents=True)
+    (content / "my_vit.py").write_text("# written before the Drive was mounted")
     for name, source in {
         "google/colab/__init__.py": "",
         "google/colab/output.py": "def enable_custom_widget_manager():\n    print('widgets on')\n",
-        "pip.py": "import json, sys\nopen('asked.json', 'w').write(json.dumps(sys.argv[1:]))\n",
+        "pip.py": f"import json, sys\nopen({str(content / 'asked.json')!r}, 'w').write(json.dumps(sys.argv[1:]))\n",
     }.items():
         (stand_ins / name).parent.mkdir(parents=True, exist_ok=True)
         (stand_ins / name).write_text(source)
-    setup = next(cell.source for cell in cells[1:] if cell.cell_type == "code")
-    shown = "print(tuple(load_test_images().shape), Path.cwd().name, vit_course.__file__)"
+    first = first.source.replace(COURSE, str(content / "vit-course"))
+    setup = next(cell.source for cell in cells if cell.cell_type == "code")
+    shown = "print(tuple(load_test_images().shape), vit_course.__file__, open('my_vit.py').read(), Path.cwd())"
     git = [(f"url.{ROOT.as_uri()}.insteadOf", EXAMPLE.address), ("safe.directory", "*")]
     environment = os.environ | {"PYTHONPATH": str(stand_ins), "MPLBACKEND": "agg", "GIT_CONFIG_COUNT": str(len(git))}
     for number, (key, value) in enumerate(git):
         environment |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    command = [sys.executable, "-c", "\n".join([cells[0].source, setup, shown])]
-    done = subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True)
+    command = [sys.executable, "-c", "\n".join([first, first, setup, shown])]
+    done = subprocess.run(command, cwd=content, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "widgets on" in done.stdout
-    assert f"(6, 3, 96, 96) notebooks {empty / 'vit-course' / 'vit_course' / '__init__.py'}" in done.stdout
-    asked = json.loads((empty / "asked.json").read_text())
+    assert ("is kept in your Drive" in done.stdout) == mounted
+    assert ("is lost when Colab recycles this machine" in done.stdout) == (not mounted)
+    works_in = drive / "vit-course" if mounted else content
+    file = content / "vit-course" / "vit_course" / "__init__.py"
+    assert f"(6, 3, 96, 96) {file} # written before the Drive was mounted {works_in}\n" in done.stdout
+    assert [path.parent for path in tmp_path.rglob("my_vit.py")] == [works_in]
+    assert len([*content.rglob("pyproject.toml")]) == 1  # the course is not inside itself
+    asked = json.loads((content / "asked.json").read_text())
     names = {re.match(r"[\w-]+", package)[0] for package in asked[2:]}
     assert {"einops", "jaxtyping", "torchsummary"} <= names
     assert names.isdisjoint({"torch", "numpy", "jupyterlab"})  # Colab has its own
+
+
+def test_a_colab_copy_names_no_command_and_no_file_that_colab_lacks(tmp_path):
+    write_copies(tmp_path, EXAMPLE)
+    for lesson in lessons():
+        text = "\n".join(cell.source for cell in nbformat.read(tmp_path / "colab" / lesson.name, as_version=4).cells)
+        assert not re.search(r"`make (lab|update|fresh)|[\"']\.\./", text), lesson.name
+        for path in re.findall(rf"{COURSE}/([^\"{{]+)\"", text):
+            assert (ROOT / path).exists(), path
+
+
+def test_what_is_said_of_commands_fits_colab():
+    again, missing = COMMANDS.values()
+    said = "- **Missing?** Type `make lab`.\n- Stay.\n\n`make lab` copies, `make fresh` starts over.\n\nStay, too."
+    assert in_colab(said) == f"- {missing}\n- Stay.\n\n{again}\n\nStay, too."
 
 
 def test_a_colab_copy_shows_figures_and_leads_to_the_other_copies(tmp_path):

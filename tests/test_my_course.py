@@ -1,0 +1,396 @@
+"""The reader's copies: what a merge keeps, cell by cell, and what lies in the folder after an update."""
+
+import copy
+import json
+import re
+import subprocess
+
+import nbformat
+import pytest
+from nbformat import NotebookNode, v4
+
+from tools import my_course
+from tools.my_course import Copies, merge
+from tools.site_links import ROOT, lessons
+from tools.solve_lessons import turns
+
+LESSON = "03_attention.ipynb"
+STUB = "class Heads:\n    ..."
+TASK = f"**Your turn** · 5 minutes · ●○○ Write it.\n\n```python\n{STUB}\n```"
+
+
+def notebook(*cells):
+    """Return a notebook of code cells, each written as ``id:source``; ``-:source`` has no id."""
+    made = []
+    for cell in cells:
+        name, _, source = cell.partition(":")
+        kind = v4.new_markdown_cell if source.startswith("**") else v4.new_code_cell
+        made.append(kind(source, id=name))
+        if name == "-":
+            del made[-1]["id"]
+    return NotebookNode(v4.new_notebook() | {"cells": made})
+
+
+def told(one):
+    """Return a notebook as ``id:source``; a cell that shows the newer version is ``id!source``."""
+    lines = []
+    for cell in one.cells:
+        shown = cell.source.removeprefix(my_course.NEWER).removeprefix("````python\n").removesuffix("\n````")
+        lines.append(f"{cell.id}!{shown}" if my_course.NEWER in cell.source else f"{cell.id}:{cell.source}")
+    return lines
+
+
+# the lesson as it was copied, the reader's copy, the lesson now, and the merged copy
+MERGES = {
+    "nothing": ("a:1 b:2", "a:1 b:2", "a:1 b:2", "a:1 b:2"),
+    "the course changed a cell": ("a:1 b:2", "a:1 b:2", "a:1 b:9", "a:1 b:9"),
+    "the reader changed a cell": ("a:1 b:2", "a:1 b:mine", "a:1 b:2", "a:1 b:mine"),
+    "different cells": ("a:1 b:2", "a:mine b:2", "a:1 b:9", "a:mine b:9"),
+    "the same cell": ("a:1 b:2", "a:mine b:2", "a:9 b:2", "a:mine a-newer!9 b:2"),
+    "the same cell, again": ("a:9", "a:mine a-newer!9 x:own", "a:99", "a:mine a-newer!99 x:own"),
+    "the same cell, and nothing new since": ("a:9", "a:mine a-newer!9", "a:9 b:2", "a:mine a-newer!9 b:2"),
+    "the reader took the newer one": ("a:9", "a:9 x:own", "a:99", "a:99 x:own"),
+    "the newer one was thrown away": ("a:9", "a:mine", "a:9 b:2", "a:mine b:2"),
+    "both made the same change": ("a:1", "a:9", "a:9", "a:9"),
+    "new cells": ("a:1 c:3", "a:1 x:own c:3", "z:0 a:1 b:2 c:3 d:4", "z:0 a:1 x:own b:2 c:3 d:4"),
+    "cells of the reader's": ("a:1 b:2", "v:own a:1 x:own y:own b:2", "a:1 b:9", "v:own a:1 x:own y:own b:9"),
+    "a deleted cell": ("a:1 b:2 c:3", "a:1 b:2 c:3", "a:1 c:3", "a:1 c:3"),
+    "a deleted cell that the reader changed": ("a:1 b:2 c:3", "a:1 b:mine c:3", "a:1 c:9", "a:1 b:mine c:9"),
+    "a deleted cell with one of the reader's": ("a:1 b:2 c:3", "a:1 b:2 x:own c:3", "a:1 c:9", "a:1 x:own c:9"),
+    "all cells deleted": ("a:1 b:2", "a:1 b:mine x:own", "n:1", "b:mine x:own n:1"),
+    "the course moved a cell": ("a:1 b:2 c:3", "a:1 b:mine x:own c:3", "c:3 a:1 b:2", "c:3 a:1 b:mine x:own"),
+    "the reader deleted a cell": ("a:1 b:2 c:3", "a:1 c:3", "a:1 b:2 c:9", "a:1 c:9"),
+    "the reader deleted what the course changed": ("a:1 b:2", "a:1", "a:1 b:9", "a:1 b:9"),
+    "the base is lost": ("", "a:1 b:mine x:own", "a:1 b:2", "a:1 b:mine b-newer!2 x:own"),
+}
+NO_IDS = {
+    "an editor dropped the ids": ("a:1 b:2", "-:1 -:mine -:2", "a:1 b:9", ["a:1", "?:mine", "b:9"]),
+    "a cell was pasted with its id": ("a:1 b:2", "a:1 a:own b:2", "a:1 b:9", ["a:1", "?:own", "b:9"]),
+}
+
+
+@pytest.mark.parametrize("case", MERGES)
+def test_a_merge_keeps_what_each_side_changed(case):
+    base, mine, new, expected = MERGES[case]
+    base, new = (notebook(*each.split()) for each in (base, new))
+    shown = [cell for cell in mine.split() if "!" in cell]
+    mine = notebook(*(cell for cell in mine.split() if cell not in shown))
+    for cell in shown:
+        name, _, source = cell.partition("-newer!")
+        place = [cell.id for cell in mine.cells].index(name) + 1
+        mine.cells.insert(place, my_course.newer(v4.new_code_cell(source, id=name)))
+    merged = merge(base, mine, new)
+    assert told(merged) == expected.split()
+    nbformat.validate(merged)
+    again = merge(new, copy.deepcopy(merged), new)
+    assert told(again) == told(merged)
+    interrupted = merge(base, copy.deepcopy(merged), new)  # the copy was written and its base was not
+    assert told(interrupted) == told(merged)
+
+
+@pytest.mark.parametrize("case", NO_IDS)
+def test_every_merged_cell_has_an_id_of_its_own(case):
+    base, mine, new, expected = NO_IDS[case]
+    merged = merge(*(notebook(*each.split()) for each in (base, mine, new)))
+    assert [re.sub(r"^\w{2,}", "?", cell) for cell in told(merged)] == expected
+    nbformat.validate(merged)
+
+
+def test_prose_is_shown_as_prose_and_code_is_not_run():
+    base, mine, new = (notebook(f"a:**{word}**", f"b:print({word!r})") for word in ("old", "mine", "new"))
+    merged = merge(base, mine, new)
+    assert [cell.cell_type for cell in merged.cells] == ["markdown", "markdown", "code", "markdown"]
+    assert merged.cells[1].source.endswith("newer one:\n\n**new**")
+    assert merged.cells[3].source.endswith("newer one:\n\n````python\nprint('new')\n````")
+
+
+def test_outputs_and_metadata_are_no_changes_and_the_readers_outputs_stay():
+    base = notebook("a:1", "b:2", "c:3")
+    new, mine = copy.deepcopy(base), copy.deepcopy(base)
+    mine.metadata = {"language_info": {"name": "python", "version": "3.13.1"}, "kernelspec": {"name": "mine"}}
+    for cell in mine.cells:
+        cell.metadata = {"collapsed": False}
+    for one, outputs in ((mine, ["mine", "mine", ""]), (new, ["new", "new", "new"])):
+        for cell, text in zip(one.cells, outputs, strict=True):
+            cell.outputs = [v4.new_output("stream", text=text)] if text else []
+    new.cells[1].source = "9"
+    merged = merge(base, mine, new)
+    assert [cell.outputs[0].text for cell in merged.cells] == ["mine", "new", "new"]
+    assert told(merged) == ["a:1", "b:9", "c:3"]
+    assert merged.metadata == mine.metadata
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def course(tmp_path):
+    """A course with a lesson and an assignment."""
+    release(tmp_path, "a:1", "b:2")
+    write(tmp_path / "notebooks/assignments/release/assignment_01/assignment_01.ipynb", notebook("a:1"))
+    assert Copies(tmp_path).update() == []
+    return tmp_path
+
+
+def write(path, one):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(v4.writes(one) + "\n", encoding="utf-8")
+
+
+def release(course, *cells):
+    """Put a version of the lesson into the course."""
+    write(course / "notebooks" / LESSON, notebook(*cells))
+
+
+def work(course, *cells):
+    """Put into the copy what the reader has made of it."""
+    write(course / "my_course" / LESSON, notebook(*cells))
+
+
+def copied(course):
+    return told(nbformat.read(course / "my_course" / LESSON, as_version=4))
+
+
+def history(course):
+    return [path.read_bytes() for path in sorted((course / "my_course" / "history").glob("*"))]
+
+
+def test_copies_lie_as_the_lessons_do(course):
+    """So that links between them, to the figures and to the rest of the course lead to the same places."""
+    names = [path.relative_to(course / "notebooks") for path in (course / "notebooks").rglob("*.ipynb")]
+    assert len(names) == 2
+    for name in names:
+        assert (course / "my_course" / name).read_bytes() == (course / "notebooks" / name).read_bytes()
+    assert not (course / "my_course" / "history").exists()
+    assert [*(course / "my_course").rglob(".*.ipynb.*")] == []
+
+
+def test_a_second_update_changes_nothing(course):
+    work(course, "a:mine", "b:2")
+    before = {path: path.stat().st_mtime_ns for path in course.rglob("*")}
+    assert Copies(course).update() == []
+    assert before == {path: path.stat().st_mtime_ns for path in course.rglob("*")}
+
+
+def test_an_untouched_copy_becomes_the_newest_lesson(course):
+    release(course, "a:1", "b:9")
+    (line,) = Copies(course).update()
+    assert line == f"{LESSON} is the newest version now. {my_course.RELOAD}"
+    assert copied(course) == ["a:1", "b:9"]
+    assert history(course) == []
+
+
+def test_a_copy_that_was_worked_in_is_merged_and_put_into_the_history(course):
+    work(course, "a:mine", "x:own", "b:2")
+    before = (course / "my_course" / LESSON).read_bytes()
+    release(course, "a:9", "b:9")
+    (line,) = Copies(course).update()
+    assert re.search(
+        r"with all that you wrote\. The copy as it was: my_course/history/03_attention_2\d{3}-.*Reload", line
+    )
+    assert copied(course) == ["a:mine", "a-newer!9", "x:own", "b:9"]
+    assert history(course) == [before]
+    release(course, "a:9", "b:10")
+    Copies(course).update()
+    assert copied(course) == ["a:mine", "a-newer!9", "x:own", "b:10"]
+    assert len(history(course)) == 2
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ["", "<<<<<<< HEAD\n{}", "[]", '{"cells": 3}', '{"cells": [{"source": 3}]}', '{"worksheets": []}', "[" * 100_000],
+)
+def test_a_copy_that_is_no_notebook_is_kept_and_replaced(course, broken):
+    (course / "my_course" / LESSON).write_text(broken, encoding="utf-8")
+    (line,) = Copies(course).update()
+    assert line.startswith(
+        f"{LESSON} could not be read as a notebook, so you have a new copy. The copy as it was: my_c"
+    )
+    assert copied(course) == ["a:1", "b:2"]
+    assert history(course) == [broken.encode()]
+
+
+@pytest.mark.parametrize("base", [None, "", "{"])
+def test_without_its_base_a_copy_loses_nothing(course, base):
+    work(course, "a:mine", "b:2")
+    path = course / "my_course" / ".base" / LESSON
+    path.unlink() if base is None else path.write_text(base)
+    release(course, "a:1", "b:2")
+    Copies(course).update()
+    assert copied(course) == ["a:mine", "a-newer!1", "b:2"]
+
+
+def test_a_deleted_copy_comes_back(course):
+    (course / "my_course" / LESSON).unlink()
+    assert Copies(course).update() == []
+    assert copied(course) == ["a:1", "b:2"]
+
+
+def test_the_copy_of_a_lesson_that_is_gone_is_in_the_history(course):
+    work(course, "a:mine")
+    (course / "notebooks" / LESSON).unlink()
+    (line,) = Copies(course).update()
+    assert line.startswith(f"{LESSON} is no longer part of the course. The copy as it was: my_course/history/03_att")
+    assert not (course / "my_course" / LESSON).exists()
+    assert b"mine" in history(course)[0]
+    assert Copies(course).update() == []
+
+
+def test_other_files_of_the_reader_are_left_alone(course):
+    for name in ("my_vit.py", "notes.ipynb", ".my_vit/1.py"):
+        (course / "my_course" / name).parent.mkdir(exist_ok=True)
+        (course / "my_course" / name).write_text("mine")
+    release(course, "a:9")
+    Copies(course).update()
+    assert (course / "my_course" / "my_vit.py").read_text() == "mine"
+    assert (course / "my_course" / "notes.ipynb").read_text() == "mine"
+    assert (course / "my_course" / ".my_vit/1.py").read_text() == "mine"
+
+
+def test_a_write_that_fails_leaves_the_copy_as_it_was(course, monkeypatch, capsys):
+    work(course, "a:mine")
+    release(course, "a:1", "b:9")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(my_course.os, "replace", full)
+    monkeypatch.setattr(my_course, "Copies", lambda: Copies(course))
+    monkeypatch.setattr(my_course.sys, "argv", ["my_course"])
+    with pytest.raises(SystemExit, match=r"nothing in it is lost: .*No space left on device"):
+        my_course.main()
+    assert copied(course) == ["a:mine"]
+    assert [*(course / "my_course").glob(".*.ipynb.*")] == []
+
+
+# --- starting over ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("which", ["3", "03", "03_attention"])
+def test_a_lesson_starts_over(course, which):
+    work(course, "a:mine")
+    before = (course / "my_course" / LESSON).read_bytes()
+    line = Copies(course).fresh(which)
+    assert line.startswith(f"{LESSON} starts over. The copy as it was: my_course/history/03_attention_")
+    assert copied(course) == ["a:1", "b:2"]
+    assert history(course) == [before]
+
+
+def test_an_exercise_starts_over_and_everything_else_stays(course):
+    cells = [f"a:{TASK}", f"b:{STUB}", "c:keep(Heads)"]
+    release(course, *cells)
+    Copies(course).update()
+    newer = f"b-newer:**{my_course.newer(notebook('b:9').cells[0]).source}"
+    work(course, "v:own", cells[0], "b:class Heads:\n    mine", newer, "x:own", "c:mine(Heads)")
+    line = Copies(course).fresh("03", "Heads")
+    assert line.startswith("Heads starts over. The copy as it was: my_course/history/03_attention_")
+    assert copied(course) == ["v:own", *cells[:1], cells[1], "x:own", "c:mine(Heads)"]
+    assert b"    mine" in history(course)[-1]
+    work(course, cells[0], "x:own", "c:keep(Heads)")  # the stub was deleted
+    Copies(course).fresh("03", "Heads")
+    assert copied(course) == [cells[0], "x:own", cells[1], cells[2]]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["", ""], r"LESSON must be one of 03_attention, assignment_01; got ''"),
+        (["04", ""], r"LESSON must be one of .*; got '04'"),
+        (["03", "Tails"], r"EXERCISE must be one of none in 03_attention\.ipynb; got 'Tails'"),
+    ],
+)
+def test_what_does_not_exist_cannot_start_over(course, words, says):
+    with pytest.raises(SystemExit, match=says):
+        Copies(course).fresh(*words)
+    assert history(course) == []
+
+
+def test_a_reader_who_has_solved_everything_keeps_everything():
+    """The lessons themselves: solved, with a note below every cell, and then each of their cells changes."""
+    for path in lessons():
+        base, new = (v4.reads(path.read_text(encoding="utf-8")) for _ in range(2))
+        mine = copy.deepcopy(base)
+        solutions = {mine.cells[index + 1].id: solution for index, _, solution in turns(mine)}
+        notes = []
+        for cell in mine.cells:
+            cell.source = solutions.get(cell.id, cell.source)
+            notes += [cell, v4.new_markdown_cell(f"note on {cell.id}", id=f"note-{cell.id}")]
+        mine.cells = notes
+        for cell in new.cells:
+            cell.source += "\nnewer"
+        merged = merge(base, mine, new)
+        nbformat.validate(merged)
+        found = {cell.id: cell.source for cell in merged.cells}
+        for cell in new.cells:
+            assert found[cell.id] == solutions.get(cell.id, cell.source)
+            assert found[f"note-{cell.id}"] == f"note on {cell.id}"
+            assert (cell.source in found.get(f"{cell.id}-newer", "")) == (cell.id in solutions)
+
+
+# --- git -------------------------------------------------------------------------------------------------------------
+
+
+def git(folder, *words):
+    names = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main")
+    subprocess.run(["git", "-C", str(folder), *names, *words], check=True, capture_output=True)
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """A reader's clone of a course that then gets a newer lesson."""
+    origin = tmp_path / "origin"
+    release(origin, "a:1", "b:2")
+    (origin / ".gitignore").write_text((ROOT / ".gitignore").read_text(encoding="utf-8"))
+    git(origin, "init")
+    git(origin, "add", ".")
+    git(origin, "commit", "-m", "first")
+    git(tmp_path, "clone", str(origin), "clone")
+    Copies(tmp_path / "clone").update()
+    release(origin, "a:1", "b:9")
+    git(origin, "commit", "-am", "second")
+    return tmp_path / "clone"
+
+
+def test_the_newest_course_comes_and_the_readers_work_stays(clone):
+    work(clone, "a:mine", "b:2")
+    for folder in ("notebooks", "my_course"):
+        (clone / folder / "my_vit.py").write_text("mine")
+        (clone / folder / ".my_vit").mkdir()
+        (clone / folder / ".my_vit" / "1.py").write_text("mine")
+    status = subprocess.run(["git", "-C", str(clone), "status", "--porcelain"], capture_output=True, text=True)
+    assert status.stdout == ""
+    assert "Fast-forward" in my_course.pull(clone)
+    Copies(clone).update()
+    assert copied(clone) == ["a:mine", "b:9"]
+    assert my_course.pull(clone) == "Already up to date."
+
+
+def test_a_pull_that_is_not_possible_says_why_in_a_line(clone, tmp_path, monkeypatch):
+    release(clone, "a:mine", "b:mine")
+    with pytest.raises(SystemExit, match=rf"You have changed notebooks/{LESSON}, and so does the newest .* git stash"):
+        my_course.pull(clone)
+    assert "mine" in (clone / "notebooks" / LESSON).read_text()
+    git(clone, "remote", "set-url", "origin", "https://no-such-host.invalid/course")
+    with pytest.raises(SystemExit, match="cannot be reached: is there a network"):
+        my_course.pull(clone)
+    git(clone, "remote", "remove", "origin")
+    with pytest.raises(SystemExit, match="git pull failed: "):
+        my_course.pull(clone)
+    (tmp_path / "unpacked").mkdir()
+    with pytest.raises(SystemExit, match="is not a git clone"):
+        my_course.pull(tmp_path / "unpacked")
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(SystemExit, match="is not a git clone"):
+        my_course.pull(clone)
+
+
+def test_the_command_names_what_it_did(course, monkeypatch, capsys):
+    monkeypatch.setattr(my_course, "Copies", lambda: Copies(course))
+    for words, says in (
+        ([], "Your copies of the lessons, all of the newest version, are in my_course.\n"),
+        (["--fresh", "03", "--exercise", ""], f"{LESSON} starts over. "),
+    ):
+        monkeypatch.setattr(my_course.sys, "argv", ["my_course", *words])
+        my_course.main()
+        assert capsys.readouterr().out.startswith(says)
+    assert json.loads((course / "my_course" / LESSON).read_text())["nbformat"] == 4
