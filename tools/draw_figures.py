@@ -191,6 +191,19 @@ class Sheet:
                 self.rectangle(*centre, width, height, fill, edge="white", line=0.8)
         self.rectangle(x, y, columns * width, rows * height, edge=edge, line=1.5)
 
+    def numbers(self, x, y, values, cell, color, *, highest, spec="g"):
+        """Draw a table with each number in its cell; the color reaches its full strength at ``highest``."""
+        self.matrix(x, y, tints(color, values / highest, palest=0.95), cell)
+        (rows, columns), (width, height) = values.shape, cell
+        for (row, column), value in np.ndenumerate(values):
+            centre = x + (column - (columns - 1) / 2) * width, y - (row - (rows - 1) / 2) * height
+            self.words(*centre, format(value, spec))
+
+    def row_names(self, x, y, names, height, *, align):
+        """Write the names of the rows of a table whose middle is at ``y``."""
+        for row, name in enumerate(names):
+            self.words(x, y - (row - (len(names) - 1) / 2) * height, name, size=SMALL, align=align)
+
     def row(self, centres, y, width, height, color, labels):
         """Draw a row of cells, such as tokens or positions; an ellipsis stays bare, a star is the class token."""
         for x, label in zip(centres, labels, strict=True):
@@ -463,39 +476,61 @@ def attention_tints(weights):
     return tints(COLORS["attention"], (weights - weights.min()) / np.ptp(weights), palest=0.95)
 
 
+# Three tokens of two features, the three projections of lesson 03, and the row whose arithmetic is written out.
+THREE = {"letter": (1, 0), "ground": (0, 1), "edge": (1, 1)}
+PROJECTIONS = {"query": ((0, 2), (0, 1)), "key": ((1, 0), (0, 1)), "value": ((10,), (20,))}
+
+
 def attention_one_head():
-    """One head of self-attention, from tokens to the weighted sum of values."""
-    sheet = Sheet(100, 68, bottom=-1)
-    query, key, value, scores, weights, output = head_of(4)
-    tables = {"query": (55, query), "key": (35, key), "value": (13, value)}
-    sheet.matrix(10, 35, token_tints(strengths(5, 6)), 2.8)
-    sheet.words(10, 45.5, "tokens", bold=True)
-    sheet.words(3, 40.6, STAR)
-    sheet.shape(10, 24.5, "b s d", "6 37 768")
-    sheet.words(11, 58, "three linear\nprojections", size=SMALL)
-    for (name, (y, table)), title in zip(tables.items(), ("queries q", "keys k", "values v"), strict=True):
-        sheet.arrow((19, 35), (22, 35), (22, y), (28, y))
-        sheet.matrix(33, y, tints(COLORS[name], table), 2.8)
-        sheet.words(33, y + 9.3, title, bold=True, color=COLORS[name])
-    sheet.shape(33, 2.7, "b s e", "6 37 64")
-    sheet.arrow((38, 55), (43, 55), (43, 47.5), (49, 47.5))
-    sheet.arrow((38, 35), (43, 35), (43, 42.5), (49, 42.5))
-    sheet.arrow((66, 45), (78, 45))
-    sheet.words(71.5, 47.8, "softmax", size=SMALL)
-    remarks = r"$q\,k^{\top} \! / \sqrt{e}$", "each row sums to 1"
-    for x, title, remark, table in zip((57.5, 87), ("scores", "attention"), remarks, (scores, weights), strict=True):
-        sheet.matrix(x, 45, attention_tints(table), 3.2)
-        sheet.words(x, 61.5, title, bold=True)
-        sheet.words(x, 57, remark, size=TITLE if "$" in remark else SMALL)
-        sheet.shape(x, 33, "b i j", "6 37 37")
-    sheet.arrow((87, 29.5), (87, 25), (57.5, 25), (57.5, 15.1))
-    sheet.arrow((38, 13), (55.4, 13))
-    sheet.plus(57.5, 13, turned=True)
-    sheet.arrow((59.4, 13), (81.8, 13))
-    sheet.words(70.5, 17.5, "weighted sum\nof the values", size=SMALL)
-    sheet.matrix(87, 13, tints(COLORS["value"], output), 2.8)
-    sheet.words(87, 22, "output", bold=True)
-    sheet.shape(87, 2.7, "b s e", "6 37 64")
+    """One head of self-attention on three tokens, with every number."""
+    sheet, tokens = Sheet(101, 76, bottom=-31), np.array([*THREE.values()])
+    sheet.words(16, 41.2, "tokens", bold=True)
+    sheet.numbers(16, 31, tokens, (6.4, 5), COLORS["token"], highest=2)
+    sheet.row_names(8.6, 31, THREE, 5, align="right")
+    tables = {}
+    for y, (name, projection) in zip((58, 31, 4), PROJECTIONS.items(), strict=True):
+        tables[name] = tokens @ projection
+        narrow = 2.3 if name == "value" else 0
+        sheet.arrow((22.8, 31), (25.3, 31), (25.3, y), (28.2 + narrow, y))
+        sheet.words(33.8, y + 7.2, f"$U_{name[0]}$")
+        sheet.numbers(33.8, y, np.array(projection), (5, 4.4), MUTED, highest=60 if name == "value" else 6)
+        sheet.arrow((39.2 - narrow, y), (42 + 1.5 * narrow, y))
+        title = {"query": "queries q", "key": "keys k", "value": "values v"}[name]
+        sheet.words(49.5, y + 10.2, title, bold=True, color=COLORS[name])
+        sheet.numbers(49.5, y, tables[name], (7, 5), COLORS[name], highest=60 if name == "value" else 6)
+    scores = tables["query"] @ tables["key"].T
+    weights = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    output = weights @ tables["value"]
+    sheet.arrow((57, 58), (66.8, 58))
+    sheet.arrow((57, 31), (61, 31), (61, 53), (66.8, 53))
+    sheet.words(78.5, 72, r"scores $q\,k^{\top}$", bold=True)
+    sheet.numbers(78.5, 58, scores, (7.4, 5), COLORS["attention"], highest=5)
+    sheet.arrow((78.5, 49.8), (78.5, 44.9))
+    sheet.words(80.5, 47.5, "softmax of each row", size=SMALL, align="left")
+    sheet.words(78.5, 42.4, "attention weights", bold=True)
+    sheet.numbers(78.5, 28, weights, (7.4, 5), COLORS["attention"], highest=1, spec=".2f")
+    for y in (58, 28):
+        for column, name in enumerate(THREE):
+            sheet.words(78.5 + 7.4 * (column - 1), y + 9.4, name, size=12, color=MUTED)
+    sheet.arrow((66.8, 28), (63, 28), (63, 5.9))
+    sheet.arrow((53.6, 4), (61.1, 4))
+    sheet.plus(63, 4, turned=True)
+    sheet.arrow((64.9, 4), (73.6, 4))
+    sheet.words(78.5, 14.2, "output", bold=True)
+    sheet.numbers(78.5, 4, output, (9, 5), COLORS["value"], highest=60, spec=".1f")
+    for y, right in ((58, 91), (28, 91), (4, 84.4)):
+        sheet.row_names(right, y, THREE, 5, align="left")
+    for x, y, width in ((49.5, 58, 14), (78.5, 58, 22.2), (78.5, 28, 22.2), (78.5, 4, 9)):
+        sheet.rectangle(x, y + 5, width, 5, line=3)
+    sheet.box(50.5, -18, 97, 22, GROUND, edge=FAINT, behind=True)
+    sheet.words(4, -10.8, "The framed row, which belongs to the letter token", align="left", color=MUTED)
+    for y, title, sum_ in (
+        (-15.8, "score for ground", r"(0, 2) · (0, 1)  =  0 · 0 + 2 · 1  =  2"),
+        (-20.4, "its weight", r"exp(2) / (exp(0) + exp(2) + exp(2))  =  7.39 / 15.78  =  0.47"),
+        (-25, "output", r"0.06 · 10  +  0.47 · 20  +  0.47 · 30  ≈  24"),
+    ):
+        sheet.words(4, y, title, align="left", bold=True)
+        sheet.words(28, y, sum_, align="left")
     return sheet.figure
 
 

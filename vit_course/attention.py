@@ -17,10 +17,9 @@ def attention_weights(
         ValueError: not four axes, or a key that does not fit the query.
     """
     arguments.float_tensor("query", query, "b heads i e")
-    b, heads, _, e = query.shape
-    arguments.shaped("key", key, "b heads j e", (b, heads, None, e))
+    arguments.shaped("key", key, "b heads j e", (*query.shape[:2], None, query.shape[-1]))
     scores = einsum(query, key, "b heads i e, b heads j e -> b heads i j")
-    return (scores * e**-0.5).softmax(dim=-1)
+    return (scores * query.shape[-1] ** -0.5).softmax(dim=-1)
 
 
 def scaled_dot_product_attention(

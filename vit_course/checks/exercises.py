@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 
 import vit_course.checks as checks
 from vit_course.checks.learner import shown
@@ -30,7 +31,24 @@ def images() -> torch.Tensor:
     return load_test_images()
 
 
+def attention_in_blocks() -> Exercise:
+    """Return attention over the keys block by block: the last block may be smaller, and one may hold all keys."""
+
+    def oracle(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, block_size: int) -> torch.Tensor:
+        return F.scaled_dot_product_attention(query, key, value)
+
+    generator = torch.Generator().manual_seed(0)
+    inputs = []
+    for b, heads, i, j, e, v, block_size in [(2, 3, 7, 7, 4, 4, 3), (1, 2, 5, 12, 9, 2, 4), (1, 1, 3, 4, 6, 6, 9)]:
+        query = torch.randn(b, heads, i, e, generator=generator)
+        key = torch.randn(b, heads, j, e, generator=generator)
+        value = torch.randn(b, heads, j, v, generator=generator)
+        inputs.append((query, key, value, block_size))
+    return Exercise(oracle, inputs)
+
+
 EXERCISES: dict[str, Callable[[], Exercise]] = {
+    "attention_in_blocks": attention_in_blocks,
     "negative": lambda: Exercise(lambda images: images.mul(-1).add(1), [images()]),
 }
 

@@ -1,0 +1,90 @@
+"""What lesson 03 says about its numbers, figures and maps."""
+
+import torch
+
+from tools import draw_figures
+
+
+def test_one_token_changes_before_attention_and_all_after(lesson_03):
+    assert (lesson_03["change"] > 1e-4).nonzero().flatten().tolist() == [6]
+    assert (lesson_03["change_after"] > 1e-3).all()
+
+
+def test_the_arithmetic_of_three_tokens(lesson_03):
+    letter = torch.tensor([1.0, 0.0, 1.0]).exp()
+    torch.testing.assert_close(letter, torch.tensor([2.718, 1, 2.718]), atol=5e-4, rtol=0)
+    assert round(letter.sum().item(), 3) == 6.437
+    weights, mixed = lesson_03["hand_weights"], lesson_03["hand_mixed"]
+    torch.testing.assert_close(weights[0], torch.tensor([0.42, 0.16, 0.42]), atol=0.005, rtol=0)
+    torch.testing.assert_close(mixed[0], torch.tensor([0.84, 0.58]), atol=0.005, rtol=0)
+
+
+def test_the_figure_of_one_head_has_the_matrices_of_the_code(lesson_03):
+    assert [list(map(float, row)) for row in draw_figures.THREE.values()] == lesson_03["three"].tolist()
+    assert list(draw_figures.THREE) == lesson_03["names"]
+    for name, matrix in draw_figures.PROJECTIONS.items():
+        assert torch.equal(torch.tensor(matrix).float(), lesson_03[f"to_{name}"])
+    assert [round(value, 1) for value in lesson_03["output_qk"].flatten().tolist()] == [24.0, 22.7, 24.6]
+
+
+def test_only_the_scores_of_queries_and_keys_are_asymmetric(lesson_03):
+    tokens, queries = lesson_03["scores"], lesson_03["scores_qk"]
+    assert torch.equal(tokens, tokens.T)
+    assert (queries[0, 1], queries[1, 0]) == (2, 0)
+    assert max(tokens.max(), queries.max()) == 3 == queries[2].max()
+
+
+def test_softmax_saturates_without_the_division(lesson_03):
+    scores = lesson_03["random_scores"]
+    assert scores[0].softmax(dim=-1).max() > 0.99
+    assert (scores[0] / 8).softmax(dim=-1).max() < 0.2
+
+
+def test_gradients_are_similar_only_with_the_division(lesson_03):
+    value, upstream = lesson_03["random_value"], lesson_03["upstream"]
+    ratios = []
+    for root in (1, 8):
+        query = lesson_03["random_query"].clone().requires_grad_()
+        ((query @ lesson_03["random_key"].T / root).softmax(dim=-1) @ value).backward(upstream)
+        lengths = query.grad.norm(dim=-1)
+        ratios.append(lengths.max() / lengths.min())
+    assert ratios[0] > 10_000
+    assert ratios[1] < 10
+
+
+def test_reshape_mixes_the_tokens(lesson_03):
+    assert lesson_03["merged"][0, 0].tolist() == [0] * 12
+    assert lesson_03["reshaped"][0, 0].tolist() == [0] * 4 + [1] * 4 + [0] * 4
+
+
+def test_parameters_do_not_depend_on_the_heads(lesson_03):
+    layer = lesson_03["attention"]
+    counts = [sum(p.numel() for p in part.parameters()) for part in (layer.qkv, layer.out_proj)]
+    assert counts == [1_771_776, 590_592]
+    assert lesson_03["count"] == sum(counts) == 2_362_368
+
+
+def test_the_cost_of_attention(lesson_03):
+    assert round(145**2 / 37**2, 1) == 15.4
+    assert 3.75 < lesson_03["mebibytes"] / 1024 < 4  # the last row, with a token for every pixel
+
+
+def test_an_untrained_layer_has_nearly_equal_weights(lesson_03):
+    torch.manual_seed(0)
+    layer = lesson_03["MultiHeadSelfAttention"](hidden_dim=768, num_heads=12)
+    query, key, _ = layer.qkv(lesson_03["tokens"]).unflatten(-1, (3, 12, 64)).permute(2, 0, 3, 1, 4)
+    weights = lesson_03["attention_weights"](query, key)
+    assert weights.min() > 0.5 / 37
+    assert weights.max() < 2.5 / 37
+
+
+def test_where_the_three_heads_look(lesson_03):
+    grids = lesson_03["grids"]
+    sandal = lesson_03["sample"].images[11, 0].unflatten(0, (7, 4)).unflatten(-1, (7, 4)).amax(dim=(1, 3)) > 0
+    assert grids[0][sandal].sum() > 0.9
+    assert grids[0].argmax() == 3 * 7 + 6  # the heel
+    assert grids[3][5].sum() > 0.9  # the lower edge of the sole
+    empty, weights = [(2, 1), (2, 2)], grids[1]
+    assert not any(sandal[place] for place in empty)
+    assert round(sum(weights[place].item() for place in empty), 2) == 0.95
+    assert grids.max() < 0.8  # the end of the color scale
