@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import vit_course.checks as checks
+from vit_course.checks.compare import formula
 from vit_course.checks.learner import shown
 from vit_course.checks.values import same_values
 from vit_course.checks.verdict import Verdict
@@ -47,9 +48,35 @@ def attention_in_blocks() -> Exercise:
     return Exercise(oracle, inputs)
 
 
+def embed_images() -> Exercise:
+    """Return Equation 1 from four tensors; the oracle cuts the patches with ``unfold``."""
+
+    def oracle(images, conv_weight, conv_bias, class_token, pos_embedding):
+        patch_size = conv_weight.shape[-1]
+        patches = F.unfold(images, patch_size, stride=patch_size).mT
+        patch_tokens = patches @ conv_weight.flatten(1).T + conv_bias + pos_embedding[:, 1:]
+        class_tokens = (class_token + pos_embedding[:, :1]).repeat(len(images), 1, 1)
+        return torch.hstack([class_tokens, patch_tokens])
+
+    inputs = []
+    for b, c, h, w, p, d in [(2, 3, 12, 12, 4, 7), (1, 2, 4, 6, 2, 5)]:
+        n = (h // p) * (w // p)
+        inputs.append((formula(b, c, h, w), formula(d, c, p, p), formula(d), formula(1, 1, d), formula(1, n + 1, d)))
+    return Exercise(oracle, inputs)
+
+
 EXERCISES: dict[str, Callable[[], Exercise]] = {
     "attention_in_blocks": attention_in_blocks,
     "negative": lambda: Exercise(lambda images: images.mul(-1).add(1), [images()]),
+    "linear_weight": lambda: Exercise(
+        lambda conv_weight: conv_weight.permute(0, 2, 3, 1).flatten(1),
+        [formula(7, 3, 4, 4), formula(5, 2, 2, 2)],
+    ),
+    "prepend_class_token": lambda: Exercise(
+        lambda class_token, tokens: torch.stack([torch.vstack([class_token[0], image]) for image in tokens]),
+        [(formula(1, 1, 8), formula(6, 9, 8)), (formula(1, 1, 5), formula(2, 4, 5))],
+    ),
+    "embed_images": embed_images,
 }
 
 
