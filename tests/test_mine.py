@@ -315,6 +315,21 @@ def test_a_part_with_names_of_its_own_in_the_state_dict_is_told_what_the_course_
         notebook.keep("MLPBlock", other)
 
 
+def test_attributes_that_later_lessons_read_are_asked_for(notebook):
+    """One that is missing, and one of another form."""
+    for old, new, says in [
+        (
+            "self.grid_size =",
+            "grid_size =",
+            r"its attribute grid_size\. For image_size=6, .* it should be \(3, 3\); got None",
+        ),
+        ("self.image_size = (height, width)", "self.image_size = height", r"image_size\. .* \(6, 6\); got 6"),
+    ]:
+        with pytest.raises(checks.CheckFailed, match=says):
+            notebook.keep("PatchEmbedding", SOURCES["PatchEmbedding"].replace(old, new))
+    assert not Path("my_vit.py").exists()
+
+
 def test_a_kept_model_equals_the_reference_in_other_sizes(complete, monkeypatch):
     monkeypatch.chdir(complete)
     sizes = dict(image_size=8, patch_size=2, num_layers=3, num_heads=4, hidden_dim=16, mlp_dim=8, num_classes=4)

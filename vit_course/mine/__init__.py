@@ -50,7 +50,7 @@ def checked_and_kept(name: str, subject: Callable) -> Verdict:
     """Run the part's check, collect its source, and put it into the file."""
     if subject is PARTS[name].reference or getattr(subject, "of_the_course", False):
         return Verdict(sentence("mine.reference", name=name), state="empty")
-    verdict = PARTS[name].check(subject)
+    verdict = PARTS[name].verify(subject)
     if not verdict.passed or getattr(subject, "__module__", "") == "my_vit":
         return verdict
     source, path = source_of(subject), Path(FILE)
@@ -166,7 +166,7 @@ class Loaded:
         self.prints[name] = key
         if known.get(name) == key:
             return
-        verdict = PARTS[name].check(self.namespace[name])
+        verdict = PARTS[name].verify(self.namespace[name])
         if not verdict.passed:
             raise CheckFailed(str(verdict))
         write_json(passed, known | {name: key})
