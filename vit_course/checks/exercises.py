@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
+import vit_course
 import vit_course.checks as checks
 from vit_course.checks.compare import formula
 from vit_course.checks.learner import shown
@@ -77,6 +78,18 @@ EXERCISES: dict[str, Callable[[], Exercise]] = {
         [(formula(1, 1, 8), formula(6, 9, 8)), (formula(1, 1, 5), formula(2, 4, 5))],
     ),
     "embed_images": embed_images,
+    "even_then_odd": lambda: Exercise(
+        lambda image: torch.cat([image[..., 0::2], image[..., 1::2]], dim=-1),
+        [images()[0], images()[1, :, :, :50]],
+    ),
+    "center_channels": lambda: Exercise(
+        lambda images: images - images.mean((0, 2, 3), keepdim=True),
+        [images(), images()[2:, :2]],
+    ),
+    "patch_similarity": lambda: Exercise(
+        lambda patches: F.cosine_similarity(patches[:, :, None], patches[:, None], dim=-1),
+        [vit_course.patchify(images(), 16), vit_course.patchify(images()[:1], 32)],
+    ),
 }
 
 

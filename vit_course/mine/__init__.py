@@ -219,7 +219,7 @@ class Progress:
         return "\n".join([*filter(None, [self.trouble]), *rows, self.summary])
 
     def _repr_html_(self) -> str:
-        return f'<pre style="line-height: 1.4">{html.escape(repr(self), quote=False)}</pre>'
+        return f'<pre style="font-family: monospace; line-height: 1.4">{html.escape(repr(self), quote=False)}</pre>'
 
 
 def progress() -> Progress:

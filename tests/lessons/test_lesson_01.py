@@ -1,0 +1,70 @@
+"""What the sentences of lesson 01 claim about its tensors and figures."""
+
+import contextlib
+import io
+
+import torch
+
+
+def test_the_reshaped_letter_is_almost_gray_and_its_rows_are_rows_of_one_channel(lesson_01):
+    letter, reshaped = lesson_01["letter"], lesson_01["attempts"]["reshape(96, 96, 3)"]
+    assert torch.equal(reshaped[5].flatten(), letter[0, 15:18].flatten())
+    spread = (reshaped.amax(dim=-1) - reshaped.amin(dim=-1)).mean()
+    assert spread < 0.2 * (letter.amax(dim=0) - letter.amin(dim=0)).mean()
+
+
+def test_confused_names_give_the_same_picture(lesson_01):
+    confused = lesson_01["rearrange"](lesson_01["letter"], "c w h -> w h c")
+    assert torch.equal(confused, lesson_01["channels_last"])
+
+
+def test_the_columns_of_both_words_are_where_the_text_says(lesson_01):
+    images, word, interleaved = (lesson_01[name] for name in ("images", "word", "interleaved"))
+    assert word.shape == interleaved.shape == (3, 96, 576)
+    assert torch.equal(interleaved[..., 1], images[1, ..., 0])
+    assert torch.equal(interleaved[..., :6], images[..., 0].permute(1, 2, 0))
+    assert torch.equal(word[..., :96], images[0])
+
+
+def test_the_first_column_of_the_right_sheet_is_t_and_o(lesson_01):
+    assert torch.equal(lesson_01["by_column"][..., :96], torch.cat([*lesson_01["images"][:2]], dim=-2))
+    assert torch.equal(lesson_01["by_row"][:, :96], torch.cat([*lesson_01["images"][:3]], dim=-1))
+
+
+def test_near_pieces_are_patches_and_far_ones_take_every_sixth_pixel(lesson_01):
+    letter = lesson_01["letter"]
+    assert torch.equal(lesson_01["near"][1, 2], letter[:, 16:32, 32:48])
+    assert torch.equal(lesson_01["far"][1, 2], letter[:, 1::6, 2::6])
+
+
+def test_naive_rows_are_eight_pixel_rows_of_one_channel_and_never_a_patch(lesson_01):
+    images, naive, patches = (lesson_01[name] for name in ("images", "naive", "patches"))
+    assert torch.equal(naive[0, 2], images[0, 0, 16:24].flatten())
+    assert torch.equal(naive[3, 35], images[3, 2, 88:].flatten())
+    assert not (naive == patches).all(dim=-1).any()
+
+
+def test_only_the_first_two_of_the_four_mistakes_raise_an_error(lesson_01):
+    calls = [
+        ("b c (gh p1) (gw p2) -> b (gh gw) (c p1 p2)", dict(p1=16)),
+        ("b c (gh p) (gw p) -> b (gh gw) (c p p)", dict(p=16)),
+        ("b c (p1 gh) (p2 gw) -> b (gh gw) (c p1 p2)", dict(p1=16, p2=16)),
+        ("b c (gh p1) (gw p2) -> b (gw gh) (c p1 p2)", dict(p1=16, p2=16)),
+    ]
+    printed = []
+    for pattern, sizes in calls:
+        with contextlib.redirect_stdout(io.StringIO()) as text:
+            lesson_01["show_error"](lesson_01["images"], pattern, **sizes)
+        printed.append(text.getvalue().strip())
+    assert [text == "no error" for text in printed] == [False, False, True, True]
+
+
+def test_the_minimum_makes_the_strokes_thicker(lesson_01):
+    average, largest, smallest = (lesson_01[name][0].mean(dim=0) for name in ("average", "largest", "smallest"))
+    assert (largest < 0.5).sum() < (average < 0.5).sum() < (smallest < 0.5).sum()
+
+
+def test_only_the_linear_layer_has_parameters(lesson_01):
+    model = lesson_01["model"]
+    assert sum(parameter.numel() for parameter in model.parameters()) == 768 * 8 + 8 == 6152
+    assert list(model[0].parameters()) == list(model[2].parameters()) == []
