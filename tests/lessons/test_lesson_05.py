@@ -101,3 +101,13 @@ def test_attention_costs_as_much_as_the_mlp_from_640_pixels_on():
 
     assert ratio(224) < 0.6
     assert ratio(624) < 1 < ratio(640)
+
+
+def test_small_patches_cost_four_times_as_much():
+    def multiplications(name):
+        d, layers, p = (VARIANTS[name][key] for key in ("hidden_dim", "num_layers", "patch_size"))
+        n = (224 // p) ** 2
+        s = n + 1
+        return 3 * p * p * n * d + layers * (12 * s * d**2 + 2 * s**2 * d) + 1000 * d
+
+    assert 3.8 < multiplications("S/16") / multiplications("S/32") < 4.2
