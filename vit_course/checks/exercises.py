@@ -66,6 +66,28 @@ def embed_images() -> Exercise:
     return Exercise(oracle, inputs)
 
 
+def mean_patch() -> Exercise:
+    """Return the mean over the patch tokens, added up one by one; the first class tokens are full of 100s."""
+
+    def oracle(tokens: torch.Tensor) -> torch.Tensor:
+        return torch.stack([sum(image[1:]) / (len(image) - 1) for image in tokens])
+
+    marked = F.pad(torch.arange(24.0).reshape(2, 3, 4), (0, 0, 1, 0), value=100.0)
+    return Exercise(oracle, [marked, torch.arange(1.0, 31.0).reshape(1, 5, 6) ** 2])
+
+
+def count_parameters() -> Exercise:
+    """Return the number of parameters, counted on models that are built without values."""
+    names = ("image_size", "patch_size", "num_layers", "num_heads", "hidden_dim", "mlp_dim", "num_classes")
+
+    def oracle(*sizes: int) -> int:
+        with torch.device("meta"):
+            model = vit_course.VisionTransformer(**dict(zip(names, sizes, strict=True)))
+        return sum(parameter.numel() for parameter in model.parameters())
+
+    return Exercise(oracle, [(32, 8, 2, 3, 24, 40, 10), (32, 16, 3, 2, 8, 20, 5), (224, 16, 12, 3, 192, 768, 1000)])
+
+
 EXERCISES: dict[str, Callable[[], Exercise]] = {
     "attention_in_blocks": attention_in_blocks,
     "negative": lambda: Exercise(lambda images: images.mul(-1).add(1), [images()]),
@@ -90,6 +112,9 @@ EXERCISES: dict[str, Callable[[], Exercise]] = {
         lambda patches: F.cosine_similarity(patches[:, :, None], patches[:, None], dim=-1),
         [vit_course.patchify(images(), 16), vit_course.patchify(images()[:1], 32)],
     ),
+    "gelu": lambda: Exercise(F.gelu, [torch.tensor([-1.0, 0.0, 1.0, 2.0]), torch.linspace(-4, 4, 24).view(2, 3, 4)]),
+    "mean_patch": mean_patch,
+    "count_parameters": count_parameters,
 }
 
 

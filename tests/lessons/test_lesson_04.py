@@ -1,0 +1,62 @@
+"""What the sentences of lesson 4 say about its numbers."""
+
+import torch
+import torch.nn.functional as F
+
+
+def test_the_tanh_form_differs_by_less_than_half_a_thousandth():
+    x = torch.linspace(-6, 6, 24_001, dtype=torch.float64)
+    assert (F.gelu(x) - F.gelu(x, approximate="tanh")).abs().max() < 5e-4
+
+
+def test_gelu_is_flat_at_one_point_near_minus_three_quarters():
+    x = torch.linspace(-4, 3, 7_001, dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(F.gelu(x).sum(), x)
+    assert (slope > 0).diff().sum() == 1
+    assert abs(x[F.gelu(x).argmin()].item() + 0.75) < 0.01
+
+
+def test_the_class_token_is_small_and_patch_tokens_are_not(lesson_04):
+    deviations = lesson_04["tokens"].std(dim=-1)
+    assert abs(deviations[:, 0].mean() - 0.02) < 0.002
+    assert abs(deviations[:, 1:].mean() - 0.6) < 0.05
+
+
+def test_over_tokens_the_class_token_shows_the_mean_with_the_opposite_sign(lesson_04):
+    letter, wrong = lesson_04["letter"], lesson_04["normed"]["over tokens"]
+    assert F.cosine_similarity(wrong[0, 0], -letter[0].mean(dim=0), dim=0) > 0.8
+
+
+def test_two_thirds_of_a_block_are_mlp(lesson_04):
+    counts = [sum(p.numel() for p in lesson_04[name].parameters()) for name in ("attention", "mlp")]
+    assert counts == [2_362_368, 4_722_432]
+    block = lesson_04["encoder"].layers[0]
+    assert sum(p.numel() for p in block.parameters()) == sum(counts) + 2 * 1_536 == 7_087_872
+    assert 12 * 7_087_872 + 1_536 == 85_056_000
+    assert abs(85_056_000 / 86_567_656 - 0.98) < 0.005
+
+
+def test_the_letter_survives_dropout_on_the_branch_only(lesson_04):
+    image, run_stream = lesson_04["image"], lesson_04["run_stream"]
+    kept, faded = (run_stream(image, on_branch)[-1] for on_branch in (True, False))
+    assert (kept - image).std() < 0.15 < image.std()
+    assert abs((faded > 100).float().mean() - 0.8**30) < 0.001
+    assert 1.25**30 > 800
+
+
+def test_gradients_along_the_stream(lesson_04):
+    pre, post = lesson_04["along"]["pre-norm"][1:], lesson_04["along"]["post-norm"][1:]
+    assert pre.min() > 0.9
+    assert pre.max() < 2
+    assert post[:8].max() < 0.25
+
+
+def test_gradients_at_the_last_block(lesson_04):
+    pre, post = lesson_04["last"]["pre-norm"], lesson_04["last"]["post-norm"]
+    assert pre[0] > 1.7 * pre[1] > 3 * pre[2]
+    assert post[2] > 0.7 * post[0]
+
+
+def test_tokens_become_twice_as_long_from_block_6_to_block_24(lesson_04):
+    lengths = lesson_04["lengths"]
+    assert abs(lengths[24] / lengths[6] - 2) < 0.4

@@ -1,0 +1,113 @@
+"""What the sentences of lesson 5 say about its numbers."""
+
+import math
+import re
+
+import pytest
+import torch
+from lessons.running import lesson
+
+from vit_course import VARIANTS, VisionTransformer
+
+
+def counted(**sizes):
+    """Return the number of parameters of a model that is built without values."""
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in VisionTransformer(**sizes).parameters())
+
+
+def rows():
+    """Return the rows of the table of variants, each as a list of its cells."""
+    text = "\n".join(cell.source for cell in lesson("05").cells if cell.cell_type == "markdown")
+    return [[cell.strip() for cell in row.split("|")[1:-1]] for row in re.findall(r"^\| \S+/\d+ .*$", text, re.M)]
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row[0])
+def test_the_table_of_variants(row):
+    name, *numbers = row
+    sizes, numbers = VARIANTS[name], [int(number.replace(",", "")) for number in numbers]
+    tokens = (224 // sizes["patch_size"]) ** 2 + 1
+    shown = [sizes["num_layers"], sizes["hidden_dim"], sizes["num_heads"], tokens, counted(image_size=224, **sizes)]
+    assert numbers == shown
+    assert sizes["mlp_dim"] == 4 * sizes["hidden_dim"]
+
+
+def test_all_variants_are_in_the_table():
+    assert [row[0] for row in rows()] == list(VARIANTS)
+
+
+def test_two_thirds_of_the_blocks_are_mlp_and_nearly_all_parameters_are_in_the_blocks(lesson_05):
+    terms = lesson_05["terms"]
+    blocks = terms["attention"] + terms["MLPs"]
+    assert abs(terms["MLPs"] / blocks - 2 / 3) < 0.001
+    assert abs(12 * 12 * 768**2 / sum(terms.values()) - 1) < 0.02
+
+
+def test_torchsummary_misses_the_class_token_and_the_positions(lesson_05):
+    terms = lesson_05["terms"]
+    assert terms["class token"] + terms["positions"] == 152_064
+    assert sum(terms.values()) - 152_064 == 86_415_592
+    assert 5_717_416 - 192 - 197 * 192 == 5_679_400
+
+
+def test_the_recap_counts_the_model_for_the_letters():
+    with torch.device("meta"):
+        model = VisionTransformer(image_size=96, num_classes=10, **VARIANTS["B/16"])
+    parts = (model.embedding, model.encoder.layers, model.encoder.ln, model.head)
+    assert [sum(p.numel() for p in part.parameters()) for part in parts] == [619_776, 85_054_464, 1_536, 7_690]
+
+
+def test_six_images_are_overfitted(lesson_05):
+    losses = lesson_05["losses"]
+    assert math.isclose(losses[0], math.log(6), rel_tol=1e-6)
+    assert losses[-1] < 0.05
+    assert lesson_05["predicted"].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_colors_matter_to_the_overfitted_model_and_directions_hardly(lesson_05):
+    right = [(lesson_05[name] == lesson_05["labels"]).sum() for name in ("mirrored", "exchanged")]
+    assert right[0] >= 5
+    assert right[1] <= 3
+
+
+def test_equal_logits_of_six_classes_cost_at_least_ln_6(lesson_05):
+    with torch.no_grad():
+        logits = lesson_05["torch_model"](lesson_05["images"])
+    torch.testing.assert_close(logits, logits[:1].expand(6, 6), atol=1e-4, rtol=1e-4)
+    assert min(lesson_05["torch_losses"]) > math.log(6) - 1e-5
+
+
+def test_a_model_without_positions_does_not_see_their_order(lesson_05):
+    images, shuffled = (lesson_05[name].double() for name in ("images", "shuffled"))
+    with torch.no_grad():
+        blind, seeing = ((lesson_05[m](images) - lesson_05[m](shuffled)).abs().max() for m in ("blind", "ours"))
+    assert blind < 1e-9
+    assert seeing > 0.05
+
+
+def test_a_model_without_positions_is_overfitted_too(lesson_05):
+    model = lesson_05["small_model"]()
+    torch.nn.init.zeros_(model.embedding.pos_embedding)
+    model.embedding.pos_embedding.requires_grad_(False)
+    assert lesson_05["overfit"](model)[-1] < 0.05
+
+
+def test_attention_costs_as_much_as_the_mlp_from_640_pixels_on():
+    d = VARIANTS["B/16"]["hidden_dim"]
+
+    def ratio(pixels):
+        s = (pixels // 16) ** 2 + 1
+        return (4 * s * d**2 + 2 * s**2 * d) / (8 * s * d**2)
+
+    assert ratio(224) < 0.6
+    assert ratio(624) < 1 < ratio(640)
+
+
+def test_small_patches_cost_four_times_as_much():
+    def multiplications(name):
+        d, layers, p = (VARIANTS[name][key] for key in ("hidden_dim", "num_layers", "patch_size"))
+        n = (224 // p) ** 2
+        s = n + 1
+        return 3 * p * p * n * d + layers * (12 * s * d**2 + 2 * s**2 * d) + 1000 * d
+
+    assert 3.8 < multiplications("S/16") / multiplications("S/32") < 4.2
