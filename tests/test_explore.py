@@ -96,7 +96,7 @@ def test_attention_is_summarized_by_how_near_it_stays():
     best = view.values[1:].argmax().item()
     assert view.text.replace("\u00a0", " ") == (
         f"Patch (3, 2), layer 1, head 0: {100 * view.values[near].sum():.0f} % of its attention stays within 2 patches "
-        f"({100 * len(near) / 31:.0f} % if it looked everywhere alike), {100 * view.values[0]:.0f} % goes to the class "
+        f"({100 * len(near) / 31:.0f} % if it attended uniformly), {100 * view.values[0]:.0f} % goes to the class "
         f"token. Most goes to patch {cells[best]}: {100 * view.values[1 + best]:.0f} %."
     )
 

@@ -163,6 +163,6 @@ class AttentionExplorer(TokenExplorer):
         near = (rows - patch[0]) ** 2 + (columns - patch[1]) ** 2 <= NEAR**2
         return (
             f"{percent(grid[near].sum())} of its attention stays within {NEAR} patches "
-            f"({percent(near.sum() / len(self.values))} if it looked everywhere alike), "
+            f"({percent(near.sum() / len(self.values))} if it attended uniformly), "
             f"{percent(self.values[0])} goes to the class token. {most}"
         )
