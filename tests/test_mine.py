@@ -315,18 +315,33 @@ def test_a_part_with_names_of_its_own_in_the_state_dict_is_told_what_the_course_
         notebook.keep("MLPBlock", other)
 
 
-def test_attributes_that_later_lessons_read_are_asked_for(notebook):
-    """One that is missing, and one of another form."""
-    for old, new, says in [
-        (
-            "self.grid_size =",
-            "grid_size =",
-            r"its attribute grid_size\. For image_size=6, .* it should be \(3, 3\); got None",
-        ),
-        ("self.image_size = (height, width)", "self.image_size = height", r"image_size\. .* \(6, 6\); got 6"),
-    ]:
-        with pytest.raises(checks.CheckFailed, match=says):
-            notebook.keep("PatchEmbedding", SOURCES["PatchEmbedding"].replace(old, new))
+ASKED_FOR = {
+    r"its attribute grid_size\. For image_size=16, .* it should be \(4, 4\); got None": (
+        "PatchEmbedding", "self.grid_size =", "grid_size ="),
+    r"image_size\. .* \(16, 16\); got 16": (
+        "PatchEmbedding", "self.image_size = (height, width)", "self.image_size = height"),
+    r"projection\.weight does not start as the lesson asks": ("PatchEmbedding", "std=self.projection.in_features", "std=3 * self.projection.in_features"),
+    r"qkv\.bias does not start .* about 0\.000, and is 0\.07": (
+        "MultiHeadSelfAttention", "nn.init.zeros_(self.qkv.bias)", "pass"),
+    r"linear_1\.weight does not start": ("MLPBlock", "nn.init.xavier_uniform_(self.linear_1.weight)", "pass"),
+    r"later lessons call its method forward_features, and it has none": (
+        "VisionTransformer", "forward_features", "features"),
+    r"its method forward_features does not return the normalized tokens": (
+        "VisionTransformer", "return self.encoder(self.embedding(images))", "return self.embedding(images)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("says", ASKED_FOR)
+def test_what_later_lessons_need_of_a_part_is_asked_for(says, notebook):
+    name, old, new = ASKED_FOR[says]
+    source = SOURCES[name].replace(old, new)
+    if "self.embedding(images)" in new:
+        source = source.replace(
+            "tokens = self.forward_features(images)", "tokens = self.encoder(self.embedding(images))"
+        )
+    assert source != SOURCES[name]
+    with pytest.raises(checks.CheckFailed, match=says):
+        notebook.keep(name, source)
     assert not Path("my_vit.py").exists()
 
 

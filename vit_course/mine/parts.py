@@ -1,8 +1,11 @@
 """The parts of the model, in the order of the course: where each is written, how it is checked, and the reference."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import ModuleType
+
+import torch
+from torch import nn
 
 from vit_course import attention, checks, embedding, encoder, model, training
 from vit_course.checks.verdict import Verdict, fail
@@ -19,13 +22,15 @@ class Part:
         lesson: in which it is written, ``"02"``.
         module: of the reference.
         check: what its values must pass.
-        attributes: of a class, which later lessons read.
+        sizes: of a class, to build one with whose first values can be compared.
+        attributes: of a class, which later lessons read, or methods of images, which they call.
     """
 
     name: str
     lesson: str
     module: ModuleType
     check: Callable
+    sizes: Mapping = field(default_factory=dict)
     attributes: Sequence[str] = ()
 
     @property
@@ -36,31 +41,75 @@ class Part:
     def verify(self, subject: Callable) -> Verdict:
         """Run the part's check, under the part's own name; ``CheckFailed`` names what is wrong."""
         verdict = self.check.check(subject, name=self.name)
-        if verdict.passed and self.attributes:
-            options = self.check.check.cases[0][0].options
-            own, reference = subject(**options), self.reference(**options)
-            for name in self.attributes:
-                came, wanted = getattr(own, name, None), getattr(reference, name)
-                if came != wanted:
-                    said = ", ".join(f"{key}={value!r}" for key, value in options.items())
-                    raise fail("mine.attribute", part=self.name, name=name, options=said, wanted=wanted, came=came)
+        if verdict.passed and self.sizes:
+            with torch.random.fork_rng():
+                torch.manual_seed(0)
+                own, reference = subject(**self.sizes), self.reference(**self.sizes)
+            self.verify_attributes(own, reference)
+            self.verify_start(own, reference)
         return verdict
 
+    def verify_attributes(self, own: nn.Module, reference: nn.Module) -> None:
+        """Check what later lessons read, and the methods that they call."""
+        for name in self.attributes:
+            came, wanted = getattr(own, name, None), getattr(reference, name)
+            if callable(wanted) and callable(came):
+                own.load_state_dict(reference.state_dict())
+                images = torch.rand(2, 3, 16, 16)
+                with torch.no_grad():
+                    came, wanted = came(images), wanted(images)
+                if not (
+                    isinstance(came, Tensor) and came.shape == wanted.shape and torch.allclose(came, wanted, atol=1e-4)
+                ):
+                    raise fail("mine.method", part=self.name, name=name)
+            elif callable(wanted):
+                raise fail("mine.no_method", part=self.name, name=name)
+            elif came != wanted:
+                said = ", ".join(f"{key}={value!r}" for key, value in self.sizes.items())
+                raise fail("mine.attribute", part=self.name, name=name, options=said, wanted=wanted, came=came)
 
-SIZES = ("image_size", "patch_size", "in_channels", "grid_size")
+    def verify_start(self, own: nn.Module, reference: nn.Module) -> None:
+        """Compare the size of the values that the parameters start with: later lessons train from them."""
+        sizes = {name: value.square().mean().sqrt().item() for name, value in own.named_parameters()}
+        for name, value in reference.named_parameters():
+            wanted = value.square().mean().sqrt().item()
+            if not 0.8 * wanted <= sizes[name] <= 1.25 * wanted:
+                came = f"{sizes[name]:.3f}"
+                raise fail("mine.start", part=self.name, name=name, wanted=f"{wanted:.3f}", came=came)
+
+
+GRID = ("image_size", "patch_size", "in_channels", "grid_size")
+IMAGES = dict(image_size=16, patch_size=4, hidden_dim=64)
+WIDTH = dict(hidden_dim=64)
+HEADS = dict(hidden_dim=64, num_heads=4)
+LAYERS = dict(num_layers=2, num_heads=4, mlp_dim=96)
 PARTS = {
     part.name: part
     for part in (
         Part("patchify", "01", embedding, checks.patchify),
-        Part("PatchEmbedding", "02", embedding, checks.patch_embedding, SIZES),
-        Part("ImageEmbedding", "02", embedding, checks.image_embedding),
+        Part(
+            "PatchEmbedding",
+            "02",
+            embedding,
+            checks.patch_embedding,
+            IMAGES,
+            ("image_size", "patch_size", "in_channels", "grid_size"),
+        ),
+        Part("ImageEmbedding", "02", embedding, checks.image_embedding, IMAGES),
         Part("attention_weights", "03", attention, checks.attention_weights),
         Part("scaled_dot_product_attention", "03", attention, checks.scaled_dot_product_attention),
-        Part("MultiHeadSelfAttention", "03", attention, checks.multi_head_attention, ["num_heads"]),
-        Part("MLPBlock", "04", encoder, checks.mlp_block),
-        Part("EncoderBlock", "04", encoder, checks.encoder_block),
-        Part("Encoder", "04", encoder, checks.encoder),
-        Part("VisionTransformer", "05", model, checks.vision_transformer),
+        Part("MultiHeadSelfAttention", "03", attention, checks.multi_head_attention, HEADS, ["num_heads"]),
+        Part("MLPBlock", "04", encoder, checks.mlp_block, WIDTH | dict(mlp_dim=96)),
+        Part("EncoderBlock", "04", encoder, checks.encoder_block, HEADS | dict(mlp_dim=96)),
+        Part("Encoder", "04", encoder, checks.encoder, WIDTH | LAYERS),
+        Part(
+            "VisionTransformer",
+            "05",
+            model,
+            checks.vision_transformer,
+            IMAGES | LAYERS | dict(num_classes=5),
+            ["forward_features"],
+        ),
         Part("train_step", "06", training, checks.train_step),
         Part("learning_rate_schedule", "06", training, checks.learning_rate_schedule),
         Part("evaluate", "06", training, checks.evaluate),
