@@ -320,7 +320,8 @@ ASKED_FOR = {
         "PatchEmbedding", "self.grid_size =", "grid_size ="),
     r"image_size\. .* \(16, 16\); got 16": (
         "PatchEmbedding", "self.image_size = (height, width)", "self.image_size = height"),
-    r"projection\.weight does not start as the lesson asks": ("PatchEmbedding", "std=self.projection.in_features", "std=3 * self.projection.in_features"),
+    r"projection\.weight does not start as the lesson asks": (
+        "PatchEmbedding", "std=self.projection.in_features", "std=3 * self.projection.in_features"),
     r"qkv\.bias does not start .* about 0\.000, and is 0\.07": (
         "MultiHeadSelfAttention", "nn.init.zeros_(self.qkv.bias)", "pass"),
     r"linear_1\.weight does not start": ("MLPBlock", "nn.init.xavier_uniform_(self.linear_1.weight)", "pass"),
