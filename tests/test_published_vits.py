@@ -1,6 +1,6 @@
-"""Lesson 08: the five documents' classes, taken from the notebook, and the ledger's rows on Hugging Face.
+"""The appendix: the five documents' classes, taken from the notebook, and the ledger's rows on Hugging Face.
 
-The lesson's own cells assert that each class equals ours and what most of the slips do; nbval runs them. Here is what
+The notebook's own cells assert that each class equals ours and what most of the slips do; nbval runs them. Here is what
 they leave out.
 """
 
@@ -23,6 +23,7 @@ from support import assert_equal, randn, randomize_
 from torch import nn
 from transformers import ViTConfig, ViTForImageClassification
 
+from tools.site_links import lessons
 from vit_course import VARIANTS, ImageEmbedding, VisionTransformer, create_vit, patchify
 from vit_course.weights import to_huggingface, to_torchvision
 
@@ -39,7 +40,7 @@ def definitions():
             constant = isinstance(node, ast.Assign) and all(getattr(t, "id", "").isupper() for t in node.targets)
             if constant or isinstance(node, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)):
                 kept.append(node)
-    namespace = {"__name__": "lesson_08"}
+    namespace = {"__name__": "appendix"}
     exec(compile(ast.Module(kept, []), str(PATH), "exec"), namespace)
     return namespace
 
@@ -249,7 +250,7 @@ def test_the_ledger_hugging_face_reads_the_class_token_and_eps_is_all_that_diffe
 
 def test_the_links_of_the_ledger_lead_to_headings():
     headings = {}
-    for path in PATH.parent.glob("0*.ipynb"):
+    for path in lessons():
         cells = nbformat.read(path, as_version=4).cells
         found = re.findall(r"^###? (.*)", "\n".join(c.source for c in cells if c.cell_type == "markdown"), re.MULTILINE)
         headings[path.name] = {title.replace(" ", "-") for title in found}
