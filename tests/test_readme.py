@@ -16,8 +16,9 @@ from vit_course.train.__main__ import parser
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-LESSON = r"\((?:notebooks/)?(\d\d_\w+\.ipynb)\) \| ([^|]+) \| (\d+) \| (\d+) \|"
-ROWS = re.findall(LESSON, README)
+LESSON = r"\]\((?:notebooks/)?(\w+\.ipynb)\) \| ([^|]+) \| (\d+) \+ (\d+) \|"
+ROWS = re.findall(LESSON + r" (\d+) \|", README)
+TIMES = [r"(\d+) minutes to read", r"(\d+) minutes (?:for the exercises|more)", r"(\d+) seconds to run"]
 # of the table of names: the paper's, ours, torchvision's, timm's, Hugging Face's
 NAMES = [[cell.strip() for cell in line.split("|")[1:-1]] for line in README.splitlines() if line.count("|") == 7]
 MODEL = VisionTransformer(**VARIANTS["Ti/16"] | dict(num_layers=1), image_size=32)
@@ -51,10 +52,15 @@ def test_the_plain_commands_are_those_of_the_makefile():
 def test_every_lesson_is_listed_with_its_own_minutes_here_and_in_start_here():
     lessons = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
     assert [name for name, *_ in ROWS] == list(lessons)
-    for name, _, minutes, seconds in ROWS[1:]:
-        assert f"**Time** – {minutes} minutes to read, {seconds} seconds to run" in lessons[name]
+    for name, _, *times in ROWS[1:]:
+        line = re.search(r"\*\*Time\*\*.*", lessons[name])[0]
+        assert times == [re.search(each, line)[1] for each in TIMES], f"{name}: {line}"
     cells = nbformat.reads(lessons["00_start_here.ipynb"], as_version=4).cells
-    assert re.findall(LESSON, "\n".join(cell.source for cell in cells)) == ROWS[1:]
+    listed = re.findall(LESSON, "\n".join(cell.source for cell in cells))
+    assert listed == [row[:4] for row in ROWS[1:]]
+    reading, exercises = (sum(int(row[place]) for row in listed) / 60 for place in (2, 3))
+    assert 14 < reading + exercises < 18, "Start here says about 16 hours"
+    assert reading < exercises, "Start here says that most of them are for the exercises"
 
 
 def test_the_names_table_has_the_models_own_names():

@@ -1,7 +1,16 @@
 """What the sentences of the opening notebook claim."""
 
+import json
+import statistics
+import tomllib
+
 import pytest
 import torch
+from packaging.requirements import Requirement
+
+from tools.site_links import ROOT
+
+RUNS = ROOT / "resources" / "runs"
 
 
 def test_the_exercise_takes_the_solution_and_reports_the_mistake_that_the_text_suggests(lesson_00):
@@ -15,9 +24,39 @@ def test_the_exercise_takes_the_solution_and_reports_the_mistake_that_the_text_s
         checks.exercise(negative)
 
 
+def test_the_change_that_the_text_suggests_breaks_the_checkpoint(lesson_00):
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(lesson_00["values"].sum() / 4, lesson_00["values"].mean())
+
+
 def test_the_answers_of_the_self_test(lesson_00):
     tokens, positions = torch.zeros(6, 37, 768), torch.zeros(1, 37, 768)
     assert tokens[:, 0].shape == (6, 768)
     assert (tokens + positions).shape == (6, 37, 768)
     assert (torch.tensor([[1, 2], [3, 4]]) @ torch.tensor([[5, 6], [7, 8]])).tolist() == [[19, 22], [43, 50]]
     assert lesson_00["w"].grad == 8
+
+
+def test_the_loop_finds_the_factor_that_turns_one_into_three(lesson_00):
+    assert abs(lesson_00["layer"].factor.item() - 3) < 0.1
+
+
+def test_every_package_that_the_course_installs_is_looked_for(lesson_00):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    packages = {Requirement(each).name for each in project["dependencies"]}
+    packages |= {Requirement(each).name for each in project["optional-dependencies"]["notebooks"]}
+    runs_the_cell = {"ipykernel", "jupyterlab"}
+    modules = {package.replace("scikit-learn", "sklearn") for package in packages - runs_the_cell}
+    assert set(lesson_00["needed"]) == modules | {"vit_course"}
+
+
+def test_the_results_of_the_recorded_runs():
+    digits = [json.loads(line) for line in (RUNS / "digits_runs.jsonl").read_text(encoding="utf-8").splitlines()]
+    results = [run["result"] for run in digits]
+    assert round(100 * statistics.median(result["test_accuracy"] for result in results)) == 98
+    assert round(statistics.median(result["seconds"] for result in results) / 60) == 1
+    lines = (RUNS / "fashion_mnist_runs.jsonl").read_text(encoding="utf-8").splitlines()
+    (long,) = [run for run in map(json.loads, lines) if "--preset long" in run["command"]]
+    assert "--nproc_per_node=2" in long["command"]
+    assert round(100 * long["result"]["test_accuracy"]) == 91
+    assert round(long["result"]["seconds"] / 60) == 21
