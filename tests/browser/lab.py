@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,13 +102,21 @@ def wait_for_kernel(page: Page) -> None:
     page.wait_for_function(f"() => {KERNEL}?.status === 'idle'")
 
 
-def run_all(page: Page) -> None:
+def choose(page: Page, menu: str, entry: str) -> None:
+    """Choose an entry of a menu, named by how it begins."""
+    page.locator("#jp-MainMenu, #menu-panel").get_by_role("menuitem", name=menu, exact=True).click()
+    page.locator(".lm-Menu").get_by_role("menuitem", name=re.compile(f"^{entry}")).click()
+
+
+def run_all(page: Page, *, restart: bool = False) -> None:
     """Clear all outputs, so that none is an old one, run all cells from the menu, and wait for the last one."""
-    for menu, entry in (("Edit", "Clear Outputs of All Cells"), ("Run", "Run All Cells")):
-        page.locator("#jp-MainMenu, #menu-panel").get_by_role("menuitem", name=menu, exact=True).click()
-        page.locator(".lm-Menu").get_by_role("menuitem", name=re.compile(f"^{entry}")).click()
-        if menu == "Edit":
-            expect(prompts(page).first).to_have_text("[ ]:")
+    choose(page, "Edit", "Clear Outputs of All Cells")
+    expect(prompts(page).first).to_have_text("[ ]:")
+    if restart:
+        choose(page, "Kernel", "Restart Kernel and Run All Cells")
+        page.locator(".jp-Dialog .jp-mod-accept").click()
+    else:
+        choose(page, "Run", "Run All Cells")
     wait_for_cells(page)
 
 
@@ -125,12 +133,18 @@ def pixels(picture: bytes | Locator) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"), dtype=int)
 
 
+def copy_course(root: Path, names: Iterable[str]) -> None:
+    """Copy these folders of the course."""
+    for name in names:
+        shutil.copytree(COURSE / name, root / name, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+
+
 @contextmanager
 def running_lab(folder: Path, program: str = "jupyterlab") -> Iterator[Lab]:
-    """Copy the course into ``folder`` and serve it; the server stops its kernels when it ends."""
+    """Copy the course into ``folder / "course"``, unless it is there, and serve it; at the end its kernels stop."""
     root, config, runtime = folder / "course", folder / "config", folder / "runtime"
-    for name in COPIED:
-        shutil.copytree(COURSE / name, root / name, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+    if not root.exists():
+        copy_course(root, COPIED)
     Copies(root).update()  # as make lab does
     token = secrets.token_hex(16)
     settings = {f"lab/user-settings/@jupyterlab/{name}.jupyterlab-settings": each for name, each in SETTINGS.items()}
