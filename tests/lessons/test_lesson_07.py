@@ -1,11 +1,16 @@
 """Lesson 7: the numbers that its sentences quote, and what its figures show."""
 
 import hashlib
+import json
 import math
 import statistics
 
 import torch
 from lessons.running import ROOT
+
+
+def log_of(benchmark):
+    return json.loads((ROOT / "benchmarks" / "results" / f"{benchmark}.json").read_text(encoding="utf-8"))
 
 
 def seconds(entry, name):
@@ -51,18 +56,22 @@ def test_only_a_whole_checkpoint_continues_the_same_run(lesson_07):
     assert (run(["model"]) - whole).abs().max() > 1e-3
 
 
-def test_the_logs_of_the_benchmarks_say_what_the_text_says(lesson_07):
-    for entry in lesson_07["log_of"]("throughput")["cases"]:
+def test_the_logs_of_the_benchmarks_say_what_the_text_says():
+    for entry in log_of("throughput")["cases"]:
         if entry["mode"] == "training":
             gain = seconds(entry, "vit_course") / seconds(entry, "vit_course, compiled")
             assert 1.02 < gain < 1.07
             assert entry["first_compiled_step"] > 15
-    rows = lesson_07["log_of"]("time_to_accuracy")["rows"]
+    precision = log_of("mixed_precision")
+    assert all(8 < seconds(each, "bfloat16") / seconds(each, "float32") < 12 for each in precision["cases"])
+    means = {name: round(100 * statistics.mean(scores), 1) for name, scores in precision["digits"].items()}
+    assert means == dict(float32=96.8, bfloat16=97.2)
+    rows = log_of("time_to_accuracy")["rows"]
     after = {row["recipe"]: round(100 * row["accuracy"]) for row in rows if row["budget"] == 60}
     assert sorted(after.values()) == [20, 58, 86, 88]
     sizes = {row["recipe"]: row["parameters"] for row in rows}
     assert sorted(round(size / 1e6, 1) for size in sizes.values()) == [0.1, 0.2, 3.2, 6.5]
-    runs = lesson_07["log_of"]("time_to_accuracy")["runs"]
+    runs = log_of("time_to_accuracy")["runs"]
     seen = {run["recipe"]: test["images"] for run in runs for test in run["tests"] if test["mark"] == 60}
     assert 6_000 < seen["uva"] < seen["d2l"] < 7_500
 
