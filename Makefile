@@ -108,6 +108,7 @@ rebuild-runs: $(INSTALLED)  # more than an hour, and data are downloaded
 rebuild-benchmarks: $(PEERS_INSTALLED)  # some 40 minutes, on a machine with nothing else to do
 	PYTHONPATH=$(ENV)/peers $(BIN)/python -m tools.benchmarks.throughput
 	PYTHONPATH=$(ENV)/peers $(BIN)/python -m tools.benchmarks.profile_step
+	$(BIN)/python -m tools.benchmarks.mixed_precision
 	$(BIN)/python -m tools.benchmarks.time_to_accuracy
 	$(BIN)/python -m tools.benchmarks.report
 

@@ -127,10 +127,14 @@ def labelled(**changes):
     return LabelledImages(**dict(images=IMAGES, labels=LABELS) | about | changes)
 
 
-def step(model=None, **changes):
+def step(model=None, function=training.train_step, **changes):
     model = model or copy.deepcopy(MODEL)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return training.train_step(model, optimizer, **dict(images=IMAGES, labels=LABELS) | changes)
+    return function(model, optimizer, **dict(images=IMAGES, labels=LABELS) | changes)
+
+
+def regularized_step(**changes):
+    return step(function=training.regularized_train_step, **changes)
 
 
 def rate(images=IMAGES, labels=LABELS, dataset=None, **options):
@@ -160,6 +164,7 @@ GOOD = {
     "parameter_groups": partial(training.parameter_groups, MODEL, weight_decay=0.1),
     "random_shift": partial(random_shift, images=IMAGES, generator=torch.Generator()),
     "train_step": step,
+    "regularized_train_step": regularized_step,
     "evaluate": rate,
     "fit": train,
     "attention_rollout": partial(inside.attention_rollout, maps=MAPS),
@@ -263,7 +268,7 @@ NUMBERS_OF = {
         step=(-1, COUNT), total_steps=(0, WHOLE), peak=(math.inf, FINITE), final=(-0.1, FINITE)
     ),
     "parameter_groups": dict(weight_decay=(-0.1, FINITE)),
-    "train_step": dict(max_grad_norm=(0, POSITIVE), label_smoothing=(1.0, CHANCE)),
+    "regularized_train_step": dict(max_grad_norm=(0, POSITIVE), label_smoothing=(1.0, CHANCE)),
     "evaluate": dict(batch_size=(0, WHOLE)),
     "fit": dict(epochs=(0, WHOLE), batch_size=(0, WHOLE), peak_lr=(-1.0, FINITE), weight_decay=(-1.0, FINITE)),
     "attention_distance": dict(patch_size=(0, WHOLE)),
@@ -316,6 +321,10 @@ TABLE = {
     ],
     "random_shift": [*OF_IMAGES],
     "train_step": [
+        *OF_OUR_IMAGES,
+        *OF_LABELS,
+    ],
+    "regularized_train_step": [
         *OF_OUR_IMAGES,
         *OF_LABELS,
     ],
@@ -402,5 +411,5 @@ def test_a_step_that_fails_changes_no_weight():
     before = parameters_of(model)
     for wrong in (HIGH, dict(label_smoothing=1.0), dict(max_grad_norm=-1.0)):
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            step(model=model, **wrong)
+            regularized_step(model=model, **wrong)
     assert_equal(parameters_of(model), before, atol=0)

@@ -176,7 +176,7 @@ def test_a_published_recipe_takes_images_and_rates_as_its_page_says():
 def test_ours_is_the_training_commands_own_run_whose_steps_alone_are_counted(tmp_path, monkeypatch):
     now = FakeTime()
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "train_step", now.passes(2, training.train_step))
+        patch.setattr(loop, "regularized_train_step", now.passes(2, training.regularized_train_step))
         patch.setattr(loop, "evaluate", now.passes(1000, training.evaluate))
         ours = timed_runs.train_ours("digits", budget=7, epochs=1.3, threads=1, slice_seconds=8, now=now)
     assert ours["tests"][0]["seconds"] == 2 * ours["tests"][0]["images"] / 64

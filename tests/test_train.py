@@ -210,7 +210,7 @@ def by_hand(config: Config) -> tuple[VisionTransformer, list[float], tuple[float
         for group in optimizer.param_groups:
             group["lr"] = training.learning_rate_schedule(step, **schedule)
         options = dict(label_smoothing=recipe.label_smoothing, max_grad_norm=recipe.max_grad_norm)
-        losses.append(training.train_step(model, optimizer, images, labels, **options))
+        losses.append(training.regularized_train_step(model, optimizer, images, labels, **options))
     return model, losses, training.evaluate(model, valid_set)
 
 
@@ -404,7 +404,7 @@ def send(number: int, times: int, moment: str, monkeypatch) -> list[str]:
 
         return call
 
-    monkeypatch.setattr(loop, "train_step", watched("step", loop.train_step))
+    monkeypatch.setattr(loop, "regularized_train_step", watched("step", loop.regularized_train_step))
     monkeypatch.setattr(loop, "evaluate", watched("validation", loop.evaluate))
     monkeypatch.setattr(data, "load_dataset", watched("start-up", data.load_dataset))
     return passed

@@ -80,9 +80,50 @@ def schedule_interpolated(step, *, total_steps, warmup_steps, peak, final=0.0):
     return rising * (final + (peak - final) * (1 + np.cos(angle)) / 2)
 
 
+@mutant("train_step", source="ERRATA, siblings of source 000 (2.361151)", names="train_step.softmax")
+def plain_step_softmax(model, optimizer, images, labels):
+    model.train()
+    optimizer.zero_grad()
+    probabilities = torch.softmax(model(images), dim=1)
+    loss = nn.CrossEntropyLoss()(probabilities, labels)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+@mutant("train_step", source="learners; a loop that never clears", names="train_step.accumulated")
+def plain_step_accumulating(model, optimizer, images, labels):
+    model.train()
+    loss = F.cross_entropy(model(images), labels)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+@alternative("train_step")
+def plain_step_clearing_last(model, optimizer, images, labels):
+    model.train()
+    loss = nn.CrossEntropyLoss()(model(images), labels)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return float(loss.detach())
+
+
+@alternative("train_step")
+def plain_step_by_hand(model, optimizer, x, y):
+    model.train()
+    optimizer.zero_grad(set_to_none=False)
+    logits = model(x)
+    loss = (logits.logsumexp(dim=-1) - logits[torch.arange(len(y)), y]).mean()
+    loss.backward()
+    optimizer.step()
+    return loss.detach().numpy().item()
+
+
 @mutant(
-    "train_step",
-    source="ERRATA, siblings of source 000 (2.361151); bkitano/llama-from-scratch#5",
+    "regularized_train_step",
+    source="ERRATA, siblings of source 000 (2.361151)",
     names="train_step.softmax",
 )
 def step_softmax(model, optimizer, images, labels, *, label_smoothing=0.0, max_grad_norm=None):
@@ -97,7 +138,11 @@ def step_softmax(model, optimizer, images, labels, *, label_smoothing=0.0, max_g
     return loss.item()
 
 
-@mutant("train_step", source="learners; many tutorials spread over k - 1 classes", names="train_step.others_smoothed")
+@mutant(
+    "regularized_train_step",
+    source="learners; many tutorials spread over k - 1 classes",
+    names="regularized_train_step.others_smoothed",
+)
 def step_smooths_others(model, optimizer, images, labels, *, label_smoothing=0.0, max_grad_norm=None):
     model.train()
     log_probabilities = model(images).log_softmax(dim=-1)
@@ -113,7 +158,7 @@ def step_smooths_others(model, optimizer, images, labels, *, label_smoothing=0.0
     return loss.item()
 
 
-@alternative("train_step")
+@alternative("regularized_train_step")
 def step_clearing_last(model, optimizer, images, labels, label_smoothing=0.0, max_grad_norm=None):
     model.train()
     criterion = nn.CrossEntropyLoss(label_smoothing=label_smoothing)
@@ -126,7 +171,7 @@ def step_clearing_last(model, optimizer, images, labels, label_smoothing=0.0, ma
     return float(loss.detach())
 
 
-@alternative("train_step")
+@alternative("regularized_train_step")
 def step_with_closure(model, optimizer, images, labels, *, label_smoothing=0.0, max_grad_norm=math.inf):
     def closure():
         optimizer.zero_grad()

@@ -39,6 +39,12 @@ def positive_number(name: str, value: object) -> float:
     return float(value)
 
 
+def positive_number_or_none(name: str, value: object) -> None:
+    """Check an option that is a finite number above 0, or None for "leave it out"."""
+    if value is not None:
+        positive_number(name, value)
+
+
 def probability(name: str, value: object) -> float:
     """Return ``value`` as a float in [0, 1)."""
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= value < 1:

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 from tqdm import tqdm
 
 from vit_course import arguments
@@ -49,6 +49,26 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
 
 
 def train_step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, images: Float[Tensor, "b c h w"], labels: Int64[Tensor, "b"]
+) -> float:
+    """Train on one batch, in train mode: cross-entropy, fresh gradients, one step. Return the loss before it.
+
+    Args:
+        model, optimizer: maps images to logits ``(b, k)``, no softmax at its end; holds the model's parameters.
+        images, labels: on the model's device; ``ValueError`` for labels that do not fit.
+    """
+    arguments.one_label_an_image(images, labels)
+    model.train()
+    logits = model(images)
+    arguments.label_range(labels, logits.shape[-1])
+    loss = F.cross_entropy(logits, labels)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+def regularized_train_step(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     images: Float[Tensor, "b c h w"],
@@ -57,22 +77,20 @@ def train_step(
     label_smoothing: float = 0.0,
     max_grad_norm: float | None = None,
 ) -> float:
-    """Train on one batch, in train mode: cross-entropy, fresh gradients, one step. Return the loss before it.
+    """Train on one batch like :func:`train_step`, with label smoothing and gradient clipping.
 
     Args:
-        model, optimizer: maps images to logits ``(b, k)``, no softmax at its end; holds the model's parameters.
+        model, optimizer, images, labels: as :func:`train_step` takes them.
         label_smoothing: share of the target, in [0, 1), spread evenly over all classes.
-        max_grad_norm: longer gradients, all parameters taken together, are scaled down to this norm, which is above 0;
-            None leaves them as they are.
-
-    Raises:
-        ValueError: labels of another shape or type, or out of range; a smoothing outside [0, 1); a norm of 0 or less.
+        max_grad_norm: longer gradients, all parameters taken together, are scaled down to this norm, which is above 0.
     """
-    model.train()
+    arguments.one_label_an_image(images, labels)
     arguments.probability("label_smoothing", label_smoothing)
-    if max_grad_norm is not None:
-        arguments.positive_number("max_grad_norm", max_grad_norm)
-    loss = F.cross_entropy(*_logits_and_labels(model, images, labels), label_smoothing=label_smoothing)
+    arguments.positive_number_or_none("max_grad_norm", max_grad_norm)
+    model.train()
+    logits = model(images)
+    arguments.label_range(labels, logits.shape[-1])
+    loss = F.cross_entropy(logits, labels, label_smoothing=label_smoothing)
     optimizer.zero_grad()
     loss.backward()
     if max_grad_norm is not None:
@@ -87,24 +105,25 @@ def evaluate(model: nn.Module, dataset: TensorDataset, *, batch_size: int = 256)
     Means are over images, so the batch size changes nothing. Every module gets its mode back.
 
     Args:
-        model: maps images to logits ``(b, k)``.
-        dataset: images ``(b, c, h, w)`` and labels ``(b,)``; ``ValueError`` if it is empty or does not fit the model.
-        batch_size: images at a time.
+        model: maps images to logits ``(b, k)``; batches are moved to the device of its parameters.
+        dataset, batch_size: images ``(b, c, h, w)`` with labels ``(b,)``; how many pass through the model at a time.
     """
     arguments.image_datasets(dataset=dataset)
+    arguments.one_label_an_image(*dataset.tensors)
     arguments.whole_number("batch_size", batch_size)
+    device = next(model.parameters()).device
     modes = {module: module.training for module in model.modules()}
-    loss = correct = 0
-    try:
-        model.eval()
-        with torch.no_grad():
-            for batch in torch.arange(len(dataset)).split(batch_size):
-                logits, labels = _logits_and_labels(model, *dataset[batch])
-                loss += F.cross_entropy(logits, labels, reduction="sum").item()
-                correct += (logits.argmax(dim=-1) == labels).sum().item()
-    finally:
-        for module, training in modes.items():
-            module.training = training
+    model.eval()
+    loss, correct = 0.0, 0
+    with torch.no_grad():
+        for images, labels in DataLoader(dataset, batch_size=batch_size):
+            images, labels = images.to(device), labels.to(device)
+            logits = model(images)
+            arguments.label_range(labels, logits.shape[-1])
+            loss += F.cross_entropy(logits, labels, reduction="sum").item()
+            correct += (logits.argmax(dim=-1) == labels).sum().item()
+    for module, training in modes.items():
+        module.training = training
     return loss / len(dataset), correct / len(dataset)
 
 
@@ -128,13 +147,12 @@ def fit(
     Args:
         model: maps images to logits ``(b, k)``; trained in place.
         train_set, valid_set: images to learn from, and images to choose by.
-        epochs, warmup_epochs: passes over the training set, and how many of them warm up.
-        batch_size: images a step.
+        epochs, warmup_epochs, batch_size: passes over the training set, how many of them warm up; images per step.
         peak_lr, weight_decay: of AdamW; see :func:`learning_rate_schedule` and :func:`parameter_groups`.
         augment: ``augment(images, generator) -> images``, such as ``augmentation.random_shift``.
         seed: orders the images and draws the augmentation. First weights and dropout are torch's global seed's.
         progress: show a progress bar.
-        **step_options: ``label_smoothing`` and ``max_grad_norm``, as :func:`train_step` takes them.
+        **step_options: ``label_smoothing`` and ``max_grad_norm``, as :func:`regularized_train_step` takes them.
 
     Returns:
         ``learning_rate``, one a step; ``train_loss``, ``valid_loss`` and ``valid_accuracy``, one an epoch.
@@ -152,6 +170,7 @@ def fit(
     steps_per_epoch = math.ceil(len(train_set) / batch_size)
     total_steps, warmup_steps = epochs * steps_per_epoch, warmup_epochs * steps_per_epoch
     optimizer = torch.optim.AdamW(parameter_groups(model, weight_decay), lr=peak_lr)
+    device = next(model.parameters()).device
     generator = torch.Generator().manual_seed(seed)
     history = dict(learning_rate=[], train_loss=[], valid_loss=[], valid_accuracy=[])
     bar = tqdm(range(epochs), unit="epoch", disable=not progress, ascii=True)
@@ -164,7 +183,7 @@ def fit(
                 group["lr"] = rate
             images, labels = train_set[batch]
             images = images if augment is None else augment(images, generator)
-            loss = train_step(model, optimizer, images, labels, **step_options)
+            loss = regularized_train_step(model, optimizer, images.to(device), labels.to(device), **step_options)
             if not math.isfinite(loss):
                 raise FloatingPointError(f"the loss is {loss} at step {step}: lower peak_lr, or look for nan in images")
             history["learning_rate"].append(rate)
@@ -175,11 +194,3 @@ def fit(
         history["valid_accuracy"].append(valid_accuracy)
         bar.set_postfix_str(f"train loss {train_loss:.3f}, valid accuracy {valid_accuracy:.1%}")
     return history
-
-
-def _logits_and_labels(model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    arguments.one_label_an_image(images, labels)
-    device = next((parameter.device for parameter in model.parameters()), images.device)
-    logits = model(images.to(device))
-    arguments.label_range(labels, logits.shape[-1])
-    return logits, labels.to(device)

@@ -25,7 +25,7 @@ REFERENCES = dict(
     encoder=vit_course.Encoder,
     vision_transformer=vit_course.VisionTransformer,
     learning_rate_schedule=training.learning_rate_schedule,
-    train_step=training.train_step,
+    regularized_train_step=training.regularized_train_step,
     evaluate=training.evaluate,
 )
 

@@ -6,11 +6,16 @@ import matplotlib
 import pytest
 from lessons.running import compare, keep_all, run
 
+from tools.site_links import ROOT
+
 
 @pytest.fixture(scope="session")
 def kept(tmp_path_factory):
-    """Return a folder whose ``my_vit.py`` holds the worked solution of every part."""
-    folder = tmp_path_factory.mktemp("kept")
+    """Return a folder whose ``my_vit.py`` holds the worked solution of every part; next to it, what lessons read."""
+    folder = tmp_path_factory.mktemp("kept") / "notebooks"
+    folder.mkdir()
+    for name in ("resources", "benchmarks"):
+        (folder.parent / name).symlink_to(ROOT / name)
     keep_all(folder)
     return folder
 

@@ -74,7 +74,7 @@ def pair(folders: list[Path], *options: str, prepare=(None, None)) -> list[int]:
 
 
 def signal_itself(number: int, function: str, call: int) -> None:
-    """Let this process send itself a signal at a call, counted from 1, of ``train_step`` or ``evaluate``."""
+    """Let this process send itself a signal at a call, counted from 1, of a function of the loop."""
     real, calls = getattr(loop, function), []
 
     def watched(*arguments, **options):
@@ -187,14 +187,16 @@ def test_under_torchrun_a_killed_process_ends_the_run_with_a_message_and_it_goes
 
 def test_when_the_first_process_dies_the_other_says_so(tmp_path):
     folder = tmp_path / "run"
-    prepare = (functools.partial(signal_itself, signal.SIGKILL, "train_step", 8), None)
+    prepare = (functools.partial(signal_itself, signal.SIGKILL, "regularized_train_step", 8), None)
     assert pair([folder] * 2, prepare=prepare) == [-signal.SIGKILL, 1]
     assert re.search(LOST.format(1) + re.escape(f"--resume --out {folder}"), said(folder))
     assert "Traceback" not in said(folder)
     assert checkpoints(folder)[0].stem == "step_000000006"
 
 
-@pytest.mark.parametrize(("rank", "function", "call", "reached"), [(1, "train_step", 3, 3), (0, "evaluate", 1, 6)])
+@pytest.mark.parametrize(
+    ("rank", "function", "call", "reached"), [(1, "regularized_train_step", 3, 3), (0, "evaluate", 1, 6)]
+)
 def test_all_processes_stop_in_the_same_step(rank, function, call, reached, whole, tmp_path):
     folder, prepare = tmp_path / "run", [None, None]
     prepare[rank] = functools.partial(signal_itself, signal.SIGTERM, function, call)

@@ -11,6 +11,9 @@ throughput.json
     cases              [{case, mode, batch, flops, seconds: {name: [one a round]}, first_compiled_step, not_compiled}]
 profile_step.json
     rows               [{case, mode, name, groups: {group of operators: seconds a step}}]
+mixed_precision.json
+    cases              [{case, batch, seconds: {precision: [one a round]}}]
+    epochs, digits     the epochs of lesson 06's recipe, {precision: [validation accuracy, one a seed]}
 time_to_accuracy.json
     rows               [{recipe, source, parameters, seed, budget, accuracy}], one a recipe, seed and budget; ours first
     reached            [{budget, seed, recipe, accuracy, seconds}]: within ``budget`` the best of the published recipes
@@ -30,6 +33,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 PAGE = FOLDER / "README.md"
 THROUGHPUT = FOLDER / "results" / "throughput.json"
 PROFILE = FOLDER / "results" / "profile_step.json"
+PRECISION = FOLDER / "results" / "mixed_precision.json"
 TIME_TO_ACCURACY = FOLDER / "results" / "time_to_accuracy.json"
 WANTED_SPEED = 0.97  # of the fastest published model
 WANTED_TIME = 1 / 3  # of the published recipe's
@@ -167,6 +171,26 @@ def profile_section(log: dict) -> str:
     return "\n\n".join(parts)
 
 
+def precision_section(log: dict) -> str:
+    """Return the section of a training step in float32 and in bfloat16."""
+    rows = []
+    for entry in log["cases"]:
+        times = [with_range([1000 * value for value in values], ".1f") for values in entry["seconds"].values()]
+        rows.append([entry["case"], *times, with_range(speeds(entry, "bfloat16", "float32"), ".2f")])
+    scores = {name: ", ".join(f"{100 * value:.1f}%" for value in log["digits"][name]) for name in log["digits"]}
+    return "\n\n".join(
+        [
+            machine_line(log["machine"]),
+            f"{log['rounds']} rounds of training steps in turn. In bfloat16 the forward pass runs under "
+            "`torch.autocast`; the speed is that of bfloat16 relative to float32, round by round.",
+            table(["case", "float32, ms a step", "bfloat16, ms a step", "speed"], rows),
+            f"Digits, {log['epochs']} epochs, validation accuracy by seed: "
+            + "; ".join(f"{name} {values}" for name, values in scores.items())
+            + ".",
+        ]
+    )
+
+
 def time_to_accuracy_section(log: dict) -> str:
     """Return accuracy by recipe and budget, and the time that ours takes to the best of the others."""
     rows = log["rows"]
@@ -207,6 +231,7 @@ def _reached(rows: list[dict]) -> list[str]:
 SECTIONS = {
     "The same step in several libraries": (THROUGHPUT, throughput_section),
     "Where the time goes": (PROFILE, profile_section),
+    "Training in bfloat16": (PRECISION, precision_section),
     "Time to accuracy: Fashion-MNIST": (TIME_TO_ACCURACY, time_to_accuracy_section),
 }
 

@@ -14,7 +14,14 @@ from vit_course.checks.encoder import encoder, encoder_block, layer_norm, mlp_bl
 from vit_course.checks.exercises import exercise
 from vit_course.checks.inside import attention_distance, attention_rollout, nearest, silence_heads
 from vit_course.checks.model import vision_transformer
-from vit_course.checks.training import evaluate, learning_rate_schedule, parameter_groups, random_shift, train_step
+from vit_course.checks.training import (
+    evaluate,
+    learning_rate_schedule,
+    parameter_groups,
+    random_shift,
+    regularized_train_step,
+    train_step,
+)
 from vit_course.checks.values import same_values
 from vit_course.checks.verdict import CheckFailed, Verdict
 
@@ -41,6 +48,7 @@ __all__ = [
     "patch_embedding",
     "patchify",
     "random_shift",
+    "regularized_train_step",
     "same_values",
     "scaled_dot_product_attention",
     "silence_heads",

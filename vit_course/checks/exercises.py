@@ -88,6 +88,21 @@ def count_parameters() -> Exercise:
     return Exercise(oracle, [(32, 8, 2, 3, 24, 40, 10), (32, 16, 3, 2, 8, 20, 5), (224, 16, 12, 3, 192, 768, 1000)])
 
 
+def landscape(height: int, width: int) -> torch.Tensor:
+    """Return a colorful photo ``(h, w, 3)`` without any symmetry."""
+    values = torch.arange(height * width * 3, dtype=torch.float32)
+    return (0.5 + 0.5 * torch.sin(0.37 * values + 1e-5 * values**2)).reshape(height, width, 3)
+
+
+def photo_as_input(photo: torch.Tensor) -> torch.Tensor:
+    """Return the middle square of a photo, inverted, gray and 28 x 28 pixels large."""
+    square = min(photo.shape[:2])
+    for axis in (0, 1):
+        photo = photo.narrow(axis, (photo.shape[axis] - square) // 2, square)
+    red, green, blue = (1 - photo).unbind(dim=-1)
+    return F.adaptive_avg_pool2d(((red + green + blue) / 3).reshape(1, 1, square, square), 28)
+
+
 EXERCISES: dict[str, Callable[[], Exercise]] = {
     "attention_in_blocks": attention_in_blocks,
     "negative": lambda: Exercise(lambda images: images.mul(-1).add(1), [images()]),
@@ -115,6 +130,32 @@ EXERCISES: dict[str, Callable[[], Exercise]] = {
     "gelu": lambda: Exercise(F.gelu, [torch.tensor([-1.0, 0.0, 1.0, 2.0]), torch.linspace(-4, 4, 24).view(2, 3, 4)]),
     "mean_patch": mean_patch,
     "count_parameters": count_parameters,
+    "mean_cross_entropy": lambda: Exercise(
+        F.cross_entropy,
+        [
+            (torch.tensor([[2.0, 1.0, -1.0], [0.5, -0.5, 3.0]]), torch.tensor([0, 1])),
+            (3 * torch.randn(8, 10, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 3),
+            (torch.tensor([[100.0, 1.0, -1.0]]), torch.tensor([1])),
+        ],
+    ),
+    "average_gradient": lambda: Exercise(
+        lambda gradients, sizes: torch.repeat_interleave(gradients, sizes, dim=0).mean(dim=0),
+        [
+            (torch.arange(12.0).reshape(4, 3) ** 2, torch.tensor([5, 5, 5, 5])),
+            (torch.arange(12.0).reshape(4, 3) ** 2, torch.tensor([10, 10, 5, 1])),
+            (torch.tensor([[1.0, -2.0], [4.0, 0.5]]), torch.tensor([3, 1])),
+        ],
+    ),
+    "errors_apart": lambda: Exercise(
+        lambda first, second, images: (
+            (first - second) * images**0.5 * (first - first.square() + second - second.square()).rsqrt()
+        ),
+        [
+            (torch.tensor([0.9137, 0.6]), torch.tensor([0.8892, 0.7]), 10_000),
+            (torch.tensor([0.5]), torch.tensor([0.4]), 360),
+        ],
+    ),
+    "prepare_photo": lambda: Exercise(photo_as_input, [landscape(56, 90), landscape(91, 60), landscape(30, 30)]),
 }
 
 

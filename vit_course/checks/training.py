@@ -1,4 +1,4 @@
-"""Checks of lesson 06's parts: the schedule, one step, the evaluation, and two small helpers."""
+"""Checks of lesson 06's parts: the schedule, the plain and the regularized step, the evaluation, and two helpers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -173,6 +173,9 @@ STEPS = [
     Case("a linear model and SGD", (linear, sgd)),
     Case("a model with BatchNorm", (normed, sgd)),
     Case("AdamW", (linear, adamw)),
+]
+REGULARIZED_STEPS = [
+    *STEPS,
     Case("label_smoothing=0.3", (linear, sgd), dict(label_smoothing=0.3)),
     Case("max_grad_norm=0.05", (linear, sgd), dict(max_grad_norm=0.05)),
     Case("max_grad_norm=100, which no gradient exceeds", (linear, sgd), dict(max_grad_norm=100.0)),
@@ -282,7 +285,22 @@ train_step = declare(
     "train_step",
     run=lambda step, case: Steps(step, case).run(),
     gradients=False,
-    before=[arguments(training.train_step, None, None, None, None, label_smoothing=0.0, max_grad_norm=None), events],
+    before=[arguments(training.train_step, None, None, None, None), events],
+    behaviors=[step_is_plain],
+    most_tries=300,
+)
+regularized_train_step = declare(
+    "regularized_train_step",
+    "train_step",
+    training.regularized_train_step,
+    [REGULARIZED_STEPS],
+    "regularized_train_step train_step",
+    run=lambda step, case: Steps(step, case).run(),
+    gradients=False,
+    before=[
+        arguments(training.regularized_train_step, None, None, None, None, label_smoothing=0.0, max_grad_norm=None),
+        events,
+    ],
     behaviors=[step_is_plain],
     most_tries=300,
 )

@@ -1,7 +1,7 @@
 """The loop of the training command: one run from its last checkpoint to its result.
 
-Lesson 06's ``train_step``, ``evaluate`` and schedule do the work. Every random number follows from the seed and the
-step alone, so that a run which was interrupted ends with exactly the same weights.
+Lesson 06's step, evaluation and schedule do the work. Every random number follows from the seed and the step alone, so
+that a run which was interrupted ends with exactly the same weights.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from vit_course.augmentation import random_crop, random_flip
 from vit_course.train.processes import Processes
 from vit_course.train.recipes import Config
 from vit_course.train.run_folder import RunFolder
-from vit_course.training import evaluate, learning_rate_schedule, parameter_groups, train_step
+from vit_course.training import evaluate, learning_rate_schedule, parameter_groups, regularized_train_step
 
 MODEL_SETTINGS = ("patch_size", "num_layers", "num_heads", "hidden_dim", "mlp_dim", "pool", "dropout")
 
@@ -119,13 +119,14 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate_schedule(step, **schedule, peak=recipe.peak_lr)
         images, labels = self.train_set[batch]
+        labels = labels.to(self.config.device)
         # all processes draw for the whole batch, so their number changes nothing; only dropout is each one's own
         images, generator = images.to(self.config.device), self.generator("augmentation", step)
         images = random_flip(images, generator) if recipe.flip else images
         images = random_crop(images, recipe.crop, generator) if recipe.crop else images
         torch.manual_seed(self.generator("dropout", step, self.processes.rank).initial_seed())
         options = dict(label_smoothing=recipe.label_smoothing, max_grad_norm=recipe.max_grad_norm)
-        loss = train_step(self.trained, self.optimizer, share(images), share(labels), **options)
+        loss = regularized_train_step(self.trained, self.optimizer, share(images), share(labels), **options)
         loss, stops = self.processes.means(loss, float(self.stop_requested))
         self.stopping = stops > 0
         if not math.isfinite(loss):

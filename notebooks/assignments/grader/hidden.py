@@ -452,7 +452,7 @@ def _decided_images(sizes: dict, state: dict[str, Tensor], shape: tuple[int, ...
 
 
 @hidden_test
-def train_step(function: object) -> None:
+def regularized_train_step(function: object) -> None:
     """Test a ``train_step(model, optimizer, images, labels, *, label_smoothing=0.0, max_grad_norm=None)``."""
     optimizers = [
         dict(kind="SGD", options=dict(lr=uniform(0.05, 0.2), momentum=0.9, weight_decay=0.01)),
@@ -470,7 +470,7 @@ def train_step(function: object) -> None:
             steps.append(((3 * normal(b, 2, side, side), labels), kwargs))
         details = dict(sizes=sizes, state=state, optimizer=optimizer, steps=steps)
         expected, actual = (
-            right_answer(training.train_step, "training", **details),
+            right_answer(training.regularized_train_step, "training", **details),
             ask(function, "training", **details),
         )
         for step, kwargs in enumerate(options):

@@ -1,0 +1,97 @@
+"""Lesson 7: the numbers that its sentences quote, and what its figures show."""
+
+import hashlib
+import json
+import math
+import statistics
+
+import torch
+from lessons.running import ROOT
+
+
+def log_of(benchmark):
+    return json.loads((ROOT / "benchmarks" / "results" / f"{benchmark}.json").read_text(encoding="utf-8"))
+
+
+def seconds(entry, name):
+    return statistics.median(entry["seconds"][name])
+
+
+def test_the_recorded_runs_end_where_the_text_says(lesson_07):
+    runs = {
+        (run["config"]["dataset"], run["config"]["preset"], run["config"]["seed"]): run
+        for run in lesson_07["image_runs"]
+    }
+    long, quick = runs["fashion_mnist", "long", 0]["result"], runs["fashion_mnist", "quick", 0]["result"]
+    assert round(100 * (long["test_accuracy"] - quick["test_accuracy"]), 2) == 2.45
+    first, second = torch.tensor([long["test_accuracy"]]), torch.tensor([quick["test_accuracy"]])
+    assert round(lesson_07["errors_apart"](first, second, 10_000).item(), 1) == 5.8
+    assert round(100 * runs["cifar10", "long", 0]["result"]["test_accuracy"]) == 68
+    assert long["parameters"] == 139_018
+    curves = {key: [line["valid_accuracy"] for line in run["log"]] for key, run in runs.items()}
+    fine, coarse = curves["fashion_mnist", "long", 0], curves["fashion_mnist", "quick", 0]
+    assert all(large > small for large, small in zip(coarse, fine, strict=False))
+    assert 0.015 < fine[-1] - coarse[-1] < 0.03
+    pace = {key: run["times"][-1]["seconds"] / len(run["times"]) for key, run in runs.items()}
+    assert 4 < pace["fashion_mnist", "long", 0] / pace["fashion_mnist", "quick", 0] < 6
+
+
+def test_the_ablation_shows_what_the_text_says(lesson_07):
+    gains, preset = lesson_07["gains"], lesson_07["preset"]
+    means = {change: gain.mean().item() for change, gain in gains.items()}
+    assert len(gains) == 8
+    assert {change for change, mean in means.items() if mean < -2} == {"patch 7", "patch 4"}
+    assert means["patch 7"] > means["patch 4"]
+    spread = (preset.max() - preset.min()).item()
+    assert -1.2 < means["shifts by up to a pixel"] < -0.8
+    others = set(means) - {"patch 7", "patch 4", "shifts by up to a pixel"}
+    assert all(abs(means[change]) < spread for change in others)
+    assert gains["no positions"].max() < 0
+    assert all(gains[change].max() > -0.3 for change in others - {"no positions"})
+
+
+def test_only_a_whole_checkpoint_continues_the_same_run(lesson_07):
+    run, whole = lesson_07["twenty_steps"], lesson_07["uninterrupted"]
+    assert torch.equal(run(["model", "optimizer"]), whole)
+    assert (run(["model"]) - whole).abs().max() > 1e-3
+
+
+def test_the_logs_of_the_benchmarks_say_what_the_text_says():
+    for entry in log_of("throughput")["cases"]:
+        if entry["mode"] == "training":
+            gain = seconds(entry, "vit_course") / seconds(entry, "vit_course, compiled")
+            assert 1.02 < gain < 1.07
+            assert entry["first_compiled_step"] > 15
+    precision = log_of("mixed_precision")
+    assert all(8 < seconds(each, "bfloat16") / seconds(each, "float32") < 12 for each in precision["cases"])
+    means = {name: round(100 * statistics.mean(scores), 1) for name, scores in precision["digits"].items()}
+    assert means == dict(float32=96.8, bfloat16=97.2)
+    rows = log_of("time_to_accuracy")["rows"]
+    after = {row["recipe"]: round(100 * row["accuracy"]) for row in rows if row["budget"] == 60}
+    assert sorted(after.values()) == [20, 58, 86, 88]
+    sizes = {row["recipe"]: row["parameters"] for row in rows}
+    assert sorted(round(size / 1e6, 1) for size in sizes.values()) == [0.1, 0.2, 3.2, 6.5]
+    runs = log_of("time_to_accuracy")["runs"]
+    seen = {run["recipe"]: test["images"] for run in runs for test in run["tests"] if test["mark"] == 60}
+    assert 6_000 < seen["uva"] < seen["d2l"] < 7_500
+
+
+def test_the_drawings_get_the_predictions_in_the_answer(lesson_07):
+    names = [lesson_07["about"]["class_names"][k] for k in lesson_07["answers"]]
+    assert names == ["T-shirt/top", "Bag", "Pullover", "Sandal"]
+    certainty = lesson_07["certainty"]
+    assert certainty.argmax() == 1
+    assert abs(certainty[3] - 0.80) < 0.005
+
+
+def test_the_shipped_model_is_that_of_the_long_run(lesson_07):
+    (long,) = (run for run in lesson_07["image_runs"] if run["config"]["preset"] == "long" and "fash" in run["command"])
+    file = (ROOT / "resources" / "fashion_mnist_patch4.safetensors").read_bytes()
+    assert hashlib.sha256(file).hexdigest() == long["result"]["weights_sha256"]
+
+
+def test_the_losses_of_the_table():
+    assert round(math.log(math.e + 9) - 0.1, 2) == 2.36
+    assert torch.tensor(1.0, dtype=torch.bfloat16) - 0.001 == 1
+    below = torch.nextafter(torch.tensor(1.0, dtype=torch.bfloat16), torch.tensor(0.0, dtype=torch.bfloat16))
+    assert round(below.item(), 4) == 0.9961

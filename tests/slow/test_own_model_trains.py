@@ -1,0 +1,78 @@
+"""The reader's own model, with every worked solution kept, learns the digits as well as the reference does."""
+
+import contextlib
+import json
+import statistics
+
+import pytest
+import torch
+from lessons.running import keep_all
+
+from tools import train_digits
+from tools.site_links import ROOT
+from vit_course import VisionTransformer, mine, training
+from vit_course.data import load_dataset
+
+RECORDED = [
+    run
+    for run in map(json.loads, (ROOT / "resources" / "runs" / "digits.jsonl").read_text(encoding="utf-8").splitlines())
+    if not run["changes"]
+]
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """Return the parts of a ``my_vit.py`` that holds every worked solution."""
+    folder = tmp_path_factory.mktemp("own")
+    keep_all(folder)
+    with contextlib.chdir(folder):
+        return {name: mine.part(name) for name in ("VisionTransformer", "train_step", "evaluate", "fit")}
+
+
+@pytest.fixture(scope="module")
+def sets():
+    """Return the three sets of lesson 6."""
+    train_part, test_set = (part.normalized() for part in load_dataset("digits"))
+    return *train_part.split(0.15), test_set
+
+
+def trained(model_class, fit, sets, *, epochs, seed):
+    """Train by the recipe of lesson 6; return the model and the history."""
+    torch.manual_seed(seed)
+    model = model_class(**train_digits.MODEL)
+    options = train_digits.FIT | dict(epochs=epochs)
+    return model, fit(model, *sets[:2], seed=seed, progress=False, **options)
+
+
+def test_own_model_and_reference_give_the_same_numbers(own, sets):
+    """With the same seed: every loss, every accuracy and every parameter, after four epochs."""
+    mine_, history = trained(own["VisionTransformer"], own["fit"], sets, epochs=4, seed=0)
+    reference, expected = trained(VisionTransformer, training.fit, sets, epochs=4, seed=0)
+    assert own["VisionTransformer"] is not VisionTransformer
+    assert history == expected
+    torch.testing.assert_close(dict(mine_.state_dict()), dict(reference.state_dict()), rtol=0, atol=0)
+    assert own["evaluate"](mine_, sets[2]) == training.evaluate(reference, sets[2])
+
+
+def test_one_step_of_their_own_is_one_step_of_the_reference(own, sets):
+    models = []
+    for model_class, step in ((own["VisionTransformer"], own["train_step"]), (VisionTransformer, training.train_step)):
+        torch.manual_seed(1)
+        model = model_class(**train_digits.MODEL)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        losses = [step(model, optimizer, *sets[0][60 * i : 60 * i + 60]) for i in range(5)]
+        models.append((losses, dict(model.state_dict())))
+    assert models[0][0] == models[1][0]
+    torch.testing.assert_close(models[0][1], models[1][1], rtol=0, atol=0)
+
+
+def test_own_model_reaches_the_recorded_accuracy(own, sets):
+    """The median of five seeds is recorded; a whole run of the reader's model lies within chance of it."""
+    scores = sorted(run["test_accuracy"] for run in RECORDED)
+    assert [run["seed"] for run in RECORDED] == [0, 1, 2, 3, 4]
+    assert all(run["recipe"] == dict(model=train_digits.MODEL, fit=train_digits.FIT) for run in RECORDED)
+    median = statistics.median(scores)
+    assert median > 0.96
+    model, _ = trained(own["VisionTransformer"], own["fit"], sets, epochs=train_digits.FIT["epochs"], seed=0)
+    deviation = (median * (1 - median) / len(sets[2])) ** 0.5
+    assert abs(own["evaluate"](model, sets[2])[1] - median) <= max(2 * deviation, 1 / len(sets[2]))
