@@ -22,7 +22,7 @@ from vit_course.checks.engine import CHECKS
 
 pytestmark = pytest.mark.usefixtures("as_readers_run_it")
 SHOWN = {**CHECKS, **{f"clinic_{check.name}": check for check in CLINIC if check}}
-BEHAVIORAL = {"parameter_groups", "random_shift", "same_values", "clinic", "CheckFailed", "Verdict"}
+BEHAVIORAL = {"parameter_groups", "random_shift", "same_values", "exercise", "clinic", "CheckFailed", "Verdict"}
 
 
 def learners(check, *mistakes):
