@@ -45,7 +45,7 @@ def test_the_letter_survives_dropout_on_the_branch_only(lesson_04):
 
 
 def test_gradients_along_the_stream(lesson_04):
-    pre, post = lesson_04["along"]["pre-norm"][1:], lesson_04["along"]["post-norm"][1:]
+    pre, post = lesson_04["along"]["pre-norm"], lesson_04["along"]["post-norm"]
     assert pre.min() > 0.9
     assert pre.max() < 2
     assert post[:8].max() < 0.25
@@ -57,6 +57,6 @@ def test_gradients_at_the_last_block(lesson_04):
     assert post[2] > 0.7 * post[0]
 
 
-def test_tokens_become_twice_as_long_from_block_6_to_block_24(lesson_04):
+def test_tokens_become_about_twice_as_long_from_block_6_to_block_24(lesson_04):
     lengths = lesson_04["lengths"]
-    assert abs(lengths[24] / lengths[6] - 2) < 0.4
+    assert abs(lengths[24] / lengths[6] - 2.25) < 0.02
