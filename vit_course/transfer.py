@@ -1,6 +1,7 @@
 """Lesson 08: a trained model is adapted to another task (Section 3.2)."""
 
 import torch
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from vit_course import arguments
@@ -43,8 +44,8 @@ def replace_head(model: nn.Module, num_classes: int) -> nn.Module:
 
 def fine_tune(
     model: nn.Module,
-    images: Tensor,
-    labels: Tensor,
+    images: Float[Tensor, "n c h w"],
+    labels: Int64[Tensor, "n"],
     *,
     steps: int,
     peak: float,
@@ -55,7 +56,7 @@ def fine_tune(
 
     Args:
         model: maps images to logits; trained in place.
-        images, labels: ``(n, c, h, w)`` and ``(n,)``.
+        images, labels: what is learned from.
         steps: one batch each, drawn at random and with replacement; a tenth of them is the warm-up.
         peak: highest learning rate.
         batch_size: images per step.
@@ -65,11 +66,11 @@ def fine_tune(
     arguments.whole_number("steps", steps)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=peak)
+    plan = dict(total_steps=steps, warmup_steps=steps // 10, peak=peak)
     generator = torch.Generator().manual_seed(seed)
     losses = []
     for step in range(steps):
-        rate = learning_rate_schedule(step, total_steps=steps, warmup_steps=steps // 10, peak=peak)
-        optimizer.param_groups[0]["lr"] = rate
+        optimizer.param_groups[0]["lr"] = learning_rate_schedule(step, **plan)
         batch = torch.randint(len(images), (batch_size,), generator=generator)
         losses.append(train_step(model, optimizer, images[batch], labels[batch]))
     return losses
