@@ -22,7 +22,10 @@ from vit_course.checks.engine import CHECKS
 
 pytestmark = pytest.mark.usefixtures("as_readers_run_it")
 SHOWN = {**CHECKS, **{f"clinic_{check.name}": check for check in CLINIC if check}}
-BEHAVIORAL = {"parameter_groups", "random_shift", "same_values", "exercise", "clinic", "CheckFailed", "Verdict"}
+BEHAVIORAL = {"parameter_groups", "random_shift", "same_values", "exercise", "clinic", "CheckFailed", "Verdict"} | {
+    "replace_head",  # these two in test_checks_transfer.py
+    "fine_tune",
+}
 
 
 def learners(check, *mistakes):

@@ -181,7 +181,8 @@ Figures are of the validation images: 5,000, so that one standard error is about
 {load} Recorded by `tools/train_recorded_runs.py`; minutes include loading the data, validation after every epoch
 and the test. `digits.jsonl` holds lesson 06's own comparison on the digits (`tools/train_digits.py`), with a median of
 {median:.1f} %: there a run has 30 epochs, no label smoothing and no clipping. With 360 test images the difference is
-within chance.
+within chance. `few_labels.json` holds lesson 08's comparison of fine-tuning with training from scratch
+(`tools/train_few_labels.py`).
 """
 
 

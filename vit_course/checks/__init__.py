@@ -22,6 +22,7 @@ from vit_course.checks.training import (
     regularized_train_step,
     train_step,
 )
+from vit_course.checks.transfer import fine_tune, replace_head
 from vit_course.checks.values import same_values
 from vit_course.checks.verdict import CheckFailed, Verdict
 
@@ -36,6 +37,7 @@ __all__ = [
     "encoder_block",
     "evaluate",
     "exercise",
+    "fine_tune",
     "head_weights",
     "image_embedding",
     "layer_norm",
@@ -49,6 +51,7 @@ __all__ = [
     "patchify",
     "random_shift",
     "regularized_train_step",
+    "replace_head",
     "same_values",
     "scaled_dot_product_attention",
     "silence_heads",

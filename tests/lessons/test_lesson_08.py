@@ -1,0 +1,233 @@
+"""What lesson 08 says about its numbers; its blocks for a network run word for word on local files."""
+
+import io
+import json
+import re
+import urllib.request
+from statistics import median
+
+import matplotlib.pyplot as plt
+import pytest
+import torch
+import torch.nn.functional as F
+from lessons.plain import plain, plain_source
+from lessons.running import lesson, solutions
+from sklearn.linear_model import LogisticRegression
+from torch import nn
+
+from tools import train_few_labels
+from tools.site_links import ROOT
+from vit_course import VARIANTS, create_vit, transfer
+from vit_course.data import load_dataset
+from vit_course.weights import load_trained, to_torchvision
+
+RECORD = json.loads((ROOT / "resources" / "runs" / "few_labels.json").read_text(encoding="utf-8"))
+TEXT = "\n".join(cell.source for cell in lesson("08").cells if cell.cell_type == "markdown")
+
+
+def accuracies(method, per_class):
+    """Return the recorded test accuracies in percent, by seed."""
+    runs = [run for run in RECORD["runs"] if (run["method"], run["per_class"]) == (method, per_class)]
+    return [100 * run["test_accuracy"] for run in sorted(runs, key=lambda run: run["seed"])]
+
+
+# The solutions
+
+
+@pytest.mark.parametrize("name", ["replace_head", "fine_tune"])
+def test_the_worked_solution_is_the_packages_function(name):
+    (written,) = [text for text in solutions(lesson("08")).values() if text.startswith(f"def {name}(")]
+    assert plain(written) == plain_source(getattr(transfer, name))
+
+
+def test_the_solutions_pass_their_checks(lesson_08):
+    checks = lesson_08["checks"]
+    for name in ("replace_head", "fine_tune", "resize_positions"):
+        assert checks.exercise(lesson_08[name]).passed
+
+
+def test_resized_positions_are_those_of_the_larger_model(lesson_08):
+    resized = lesson_08["resize_positions"](lesson_08["before"], (14, 14))
+    torch.testing.assert_close(resized, lesson_08["after"], rtol=0, atol=1e-6)
+
+
+# The record
+
+
+def test_the_record_is_complete_and_made_by_the_script():
+    runs = {(run["method"], run["per_class"], run["seed"]): run for run in RECORD["runs"]}
+    assert len(runs) == len(RECORD["runs"]) == 5 * 3 * 5
+    for (method, per_class, seed), run in runs.items():
+        assert (run["steps"], run["peak"]) == train_few_labels.METHODS[method]
+        assert per_class in train_few_labels.PER_CLASS
+        assert seed in train_few_labels.SEEDS
+        right = 360 * run["test_accuracy"]
+        assert right == pytest.approx(round(right), abs=1e-6)
+    assert RECORD["images"] == dict(train=1221, valid=216, test=360)
+    assert {"command", "machine", "versions", "date", "seconds", "recipe"} <= set(RECORD)
+
+
+def test_a_recorded_run_can_be_repeated():
+    about = load_trained("fashion_mnist")[1]
+    train_set, test_set = (train_few_labels.enlarged(part, about) for part in load_dataset("digits"))
+    few = transfer.few_labels(train_set.split(0.15)[0], 10, seed=1)
+    model, line = train_few_labels.run("CNN from scratch", few, 1)
+    (stored,) = [
+        run for run in RECORD["runs"] if (run["method"], run["per_class"], run["seed"]) == ("CNN from scratch", 10, 1)
+    ]
+    assert line["trained"] == stored["trained"]
+    assert line["train_loss"] == pytest.approx(stored["train_loss"], abs=0.03)
+    accuracy = train_few_labels.evaluate(model, test_set)[1]
+    assert accuracy == pytest.approx(stored["test_accuracy"], abs=0.03)
+
+
+def test_the_lessons_own_run_draws_the_images_of_the_record(lesson_08):
+    about = load_trained("fashion_mnist")[1]
+    train_set = train_few_labels.enlarged(load_dataset("digits")[0], about).split(0.15)[0]
+    few = transfer.few_labels(train_set, 10, seed=0)
+    torch.testing.assert_close(few.images, lesson_08["few_images"])
+    assert lesson_08["methods"] == {name: train_few_labels.METHODS[name] for name in lesson_08["methods"]}
+    runs = {run["method"]: run for run in RECORD["runs"] if (run["per_class"], run["seed"]) == (10, 0)}
+    for method, model in lesson_08["adapted"].items():
+        accuracy = lesson_08["evaluate"](model, lesson_08["valid_set"])[1]
+        assert accuracy == pytest.approx(runs[method]["valid_accuracy"], abs=0.05)
+
+
+# The text
+
+
+def test_normalization_is_as_important_as_the_answer_says(lesson_08):
+    clothes, fashion = lesson_08["clothes"], lesson_08["fashion"]
+    with torch.no_grad():
+        right = (fashion(clothes.images).argmax(dim=-1) == clothes.labels).float().mean()
+        normal = (fashion(clothes.normalized().images).argmax(dim=-1) == clothes.labels).float().mean()
+    assert 0.12 < right < 0.18
+    assert normal == pytest.approx(0.92, abs=0.005)
+
+
+def test_parameters_of_body_and_head(lesson_08):
+    model = lesson_08["pretrained_vit"]()
+    total = sum(parameter.numel() for parameter in model.parameters())
+    head = sum(parameter.numel() for parameter in model.head.parameters())
+    assert (total, head, total - head) == (139_018, 650, 138_368)
+    assert (lesson_08["before"].numel(), lesson_08["after"].numel()) == (3_200, 12_608)
+
+
+def test_positions_as_a_list_are_far_worse_than_as_a_grid(lesson_08):
+    clothes, larger, before = lesson_08["clothes"], lesson_08["larger"].eval(), lesson_08["before"]
+    pictures = F.interpolate(clothes.normalized().images[:200], size=56, mode="bilinear")
+    found = []
+    for rows in (lesson_08["after"][:, 1:], lesson_08["as_list"]):
+        larger.embedding.pos_embedding.data = torch.cat([before[:, :1], rows], dim=1)
+        with torch.no_grad():
+            found.append((larger(pictures).argmax(dim=-1) == clothes.labels[:200]).float().mean().item())
+    assert 0.75 < found[0] < 0.83
+    assert found[1] < 0.4
+
+
+@pytest.mark.usefixtures("as_readers_run_it")
+def test_cards_have_what_checkpoints_lack(lesson_08):
+    expected = lesson_08["expected"].argmax(dim=-1)
+    for changes in (dict(num_heads=8), dict(pool="mean")):
+        same = (lesson_08["logits_with"](**changes).argmax(dim=-1) == expected).float().mean()
+        assert same < 0.75
+    assert lesson_08["difference"] < 0.01
+
+
+def test_who_wins_where():
+    """The order of the methods, which is the same in all seeds where the text says so."""
+    for per_class in (10, 30, 100):
+        cnn, tuned, probe = (
+            accuracies(name, per_class) for name in ("CNN from scratch", "fine-tuning", "linear probe")
+        )
+        assert min(cnn) > max(tuned)
+        assert min(tuned) > max(probe)
+        assert min(cnn) > max(accuracies("from scratch, 600 steps", per_class))
+    assert min(accuracies("fine-tuning", 10)) > max(accuracies("from scratch, 600 steps", 10))
+
+
+def test_what_pretraining_gains():
+    """The medians that the text quotes, and how the advantage shrinks with more labels."""
+    medians = {
+        (method, count): median(accuracies(method, count))
+        for method in train_few_labels.METHODS
+        for count in train_few_labels.PER_CLASS
+    }
+    assert round(medians["from scratch", 10], 1) == 65.6
+    assert round(medians["fine-tuning", 10], 1) == 87.5
+    assert round(medians["from scratch, 600 steps", 10], 1) == 75.3
+    gains = [medians["fine-tuning", n] - medians["from scratch, 600 steps", n] for n in (10, 30, 100)]
+    assert gains == pytest.approx([12, 2, 0], abs=0.5)
+    assert 5 < 91.5 - medians["linear probe", 100] < 7
+    assert round(medians["fine-tuning", 100]) == 95
+
+
+def test_a_converged_probe_stays_below_fine_tuning(lesson_08):
+    """Logistic regression on the frozen features, for several strengths of its regularization."""
+    about = load_trained("fashion_mnist")[1]
+    train_set, test_set = (train_few_labels.enlarged(part, about) for part in load_dataset("digits"))
+    few = transfer.few_labels(train_set.split(0.15)[0], 100, seed=0)
+    with torch.no_grad():
+        features, test_features = (lesson_08["fashion"].forward_features(s.images)[:, 0] for s in (few, test_set))
+    scores = []
+    for strength in (1, 10):
+        linear = LogisticRegression(max_iter=3000, C=strength).fit(features, few.labels)
+        scores.append(100 * linear.score(test_features, test_set.labels))
+    assert max(scores) < accuracies("fine-tuning", 100)[0]
+    assert min(scores) == pytest.approx(91.5, abs=1)
+
+
+# The blocks for a network
+
+BLOCKS = re.findall(r"```python\n(.*?)```", re.sub(r"<details>.*?</details>", "", TEXT, flags=re.DOTALL), re.DOTALL)
+(CLASSIFY,) = [block for block in BLOCKS if "urlopen" in block]
+(ADAPT,) = [block for block in BLOCKS if 'Path("photos")' in block]
+
+
+def picture(place, brightness, size=(60, 40)):
+    """Return a photo of noise, ``(h, w, 3)``, values 0 to 255."""
+    generator = torch.Generator().manual_seed(place)
+    noise = 0.3 * torch.rand(*size, 3, generator=generator)
+    return (255 * (brightness + noise)).to(torch.uint8)
+
+
+@pytest.mark.usefixtures("as_readers_run_it")
+def test_the_blocks_for_a_network_run_as_printed_on_local_files(lesson_08, tmp_path, monkeypatch, capsys):
+    smaller = VARIANTS["B/16"] | dict(num_layers=1, hidden_dim=48, mlp_dim=48)  # seconds, not minutes
+    monkeypatch.setitem(VARIANTS, "B/16", smaller)
+    ours = create_vit("B/16").eval()
+    nn.init.normal_(ours.head.weight)
+    names = ["tench", *(f"thing {k}" for k in range(1, 1000))]
+    torch.save(to_torchvision(ours), tmp_path / "vit_b_16-c867db91.pth")
+    plt.imsave(tmp_path / "photo.jpg", picture(0, 0.3, (300, 500)).numpy())
+    for name, brightness in (("light", 0.7), ("dark", 0.0)):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for place in range(10):
+            plt.imsave(tmp_path / "photos" / name / f"{place}.jpg", picture(place, brightness).numpy())
+
+    def local_weights(address, *, check_hash, weights_only):
+        assert check_hash
+        return torch.load(tmp_path / address.rsplit("/", 1)[-1], weights_only=weights_only)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.hub, "load_state_dict_from_url", local_weights)
+    lines = "\n".join(names).encode()
+    monkeypatch.setattr(urllib.request, "urlopen", lambda address: io.BytesIO(lines))
+    namespace = dict(lesson_08)
+    exec(CLASSIFY, namespace)
+
+    photo = torch.from_numpy(plt.imread("photo.jpg") / 255.0).float().permute(2, 0, 1)
+    larger = F.interpolate(photo[None], size=(256, 426), mode="bilinear", antialias=True)[..., 16:240, 101:325]
+    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    with torch.no_grad():
+        best = ours((larger - mean[:, None, None]) / std[:, None, None])[0].softmax(dim=-1).topk(5)
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[-1] for line in printed] == [names[k] for k in best.indices.tolist()]
+
+    exec(ADAPT, namespace)
+    assert [folder.name for folder in namespace["folders"]] == ["dark", "light"]
+    assert capsys.readouterr().out == "100% of 4 validation photos are right\n"
+    body = {name: value for name, value in namespace["vit"].state_dict().items() if not name.startswith("head.")}
+    for name, value in body.items():
+        assert torch.equal(value, ours.state_dict()[name])
+    assert namespace["vit"].head.out_features == 2

@@ -1,0 +1,76 @@
+"""Lesson 08: a trained model is adapted to another task (Section 3.2)."""
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from vit_course import arguments
+from vit_course.data import LabelledImages
+from vit_course.training import learning_rate_schedule, train_step
+
+
+def few_labels(dataset: LabelledImages, per_class: int, *, seed: int) -> LabelledImages:
+    """Draw ``per_class`` images of each class at random.
+
+    Raises:
+        ValueError: a class has fewer images.
+    """
+    arguments.whole_number("per_class", per_class)
+    fewest = int(dataset.labels.bincount(minlength=len(dataset.class_names)).min())
+    arguments.at_most("per_class", per_class, "the images of the smallest class", fewest)
+    order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed))
+    classes = range(len(dataset.class_names))
+    drawn = torch.cat([order[dataset.labels[order] == k][:per_class] for k in classes])
+    about = dict(class_names=dataset.class_names, mean=dataset.mean, std=dataset.std)
+    return LabelledImages(*dataset[drawn], **about)
+
+
+def replace_head(model: nn.Module, num_classes: int) -> nn.Module:
+    """Freeze all parameters of a model, and give it a new head of zeros that is trained; return the same model.
+
+    Args:
+        model: a Vision Transformer, whose last layer is ``model.head``; changed in place.
+        num_classes: of the new task.
+    """
+    arguments.vision_transformer(model)
+    arguments.whole_number("num_classes", num_classes)
+    for parameter in model.parameters():
+        parameter.requires_grad = False
+    model.head = nn.Linear(model.head.in_features, num_classes)
+    nn.init.zeros_(model.head.weight)
+    nn.init.zeros_(model.head.bias)
+    return model
+
+
+def fine_tune(
+    model: nn.Module,
+    images: Float[Tensor, "n c h w"],
+    labels: Int64[Tensor, "n"],
+    *,
+    steps: int,
+    peak: float,
+    batch_size: int = 32,
+    seed: int = 0,
+) -> list[float]:
+    """Train all parameters that are not frozen, with AdamW, warm-up and cosine (Appendix B.1); return the losses.
+
+    Args:
+        model: maps images to logits; trained in place.
+        images, labels: what is learned from.
+        steps: one batch each, drawn at random and with replacement; a tenth of them is the warm-up.
+        peak: highest learning rate.
+        batch_size: images per step.
+        seed: of the batches.
+    """
+    arguments.one_label_an_image(images, labels)
+    arguments.whole_number("steps", steps)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=peak)
+    plan = dict(total_steps=steps, warmup_steps=steps // 10, peak=peak)
+    generator = torch.Generator().manual_seed(seed)
+    losses = []
+    for step in range(steps):
+        optimizer.param_groups[0]["lr"] = learning_rate_schedule(step, **plan)
+        batch = torch.randint(len(images), (batch_size,), generator=generator)
+        losses.append(train_step(model, optimizer, images[batch], labels[batch]))
+    return losses
