@@ -85,7 +85,7 @@ def test_three_hints_a_solution_and_a_folded_diagnosis(case):
     diagnosis, _, rest = after.partition("</details>")
     assert diagnosis.startswith("<details><summary>Diagnosis")
     assert rest.strip().startswith("**Checkpoint.**")
-    assert re.search(r"https://github\.com/|Post A", diagnosis)
+    assert re.search(r"https://github\.com/|A\.3", diagnosis)
 
 
 # --- broken, repaired, not written -----------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def test_the_broken_piece_is_told_its_symptom_quietly(case):
     assert not verdict
     assert re.match(rf"case {case.number}, {NAMES[case.number - 1]}: not repaired yet: ", verdict)
     assert re.search(SYMPTOMS[case.number], verdict)
-    assert case.says == repr(verdict)
+    assert case.says.startswith(repr(verdict))
     assert torch.equal(before, torch.random.get_rng_state())
 
 
