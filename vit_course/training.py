@@ -122,8 +122,8 @@ def evaluate(model: nn.Module, dataset: TensorDataset, *, batch_size: int = 256)
             arguments.label_range(labels, logits.shape[-1])
             loss += F.cross_entropy(logits, labels, reduction="sum").item()
             correct += (logits.argmax(dim=-1) == labels).sum().item()
-    for module, training in modes.items():
-        module.training = training
+    for module, mode in modes.items():
+        module.training = mode
     return loss / len(dataset), correct / len(dataset)
 
 
