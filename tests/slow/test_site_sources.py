@@ -121,7 +121,8 @@ def test_the_first_cell_of_a_colab_copy_makes_the_lesson_run(mounted, tmp_path):
         (stand_ins / name).write_text(source)
     first = first.source.replace(COURSE, str(content / "vit-course"))
     setup = next(cell.source for cell in cells if cell.cell_type == "code")
-    shown = "print(tuple(load_test_images().shape), vit_course.__file__, open('my_vit.py').read(), Path.cwd())"
+    told = "tuple(load_test_images().shape), vit_course.__file__, open('my_vit.py').read(), Path.cwd()"
+    shown = f"import vit_course; print({told})"
     git = [(f"url.{ROOT.as_uri()}.insteadOf", EXAMPLE.address), ("safe.directory", "*")]
     environment = os.environ | {"PYTHONPATH": str(stand_ins), "MPLBACKEND": "agg", "GIT_CONFIG_COUNT": str(len(git))}
     for number, (key, value) in enumerate(git):
