@@ -11,6 +11,7 @@ import json
 import linecache
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
@@ -77,7 +78,7 @@ def part(name: str) -> Callable:
     loaded = load()
     if name not in loaded.namespace or not callable(loaded.namespace[name]):
         raise ValueError(f"name must be that of a part: {', '.join(PARTS)}; got {name!r}")
-    print(loaded.says(name))
+    print(wrapped(loaded.says(name)))
     return loaded.namespace[name]
 
 
@@ -194,6 +195,12 @@ class Loaded:
 loaded_text = lru_cache(maxsize=4)(Loaded)
 
 
+def wrapped(text: str) -> str:
+    """Break long lines, which a notebook shows without breaking them; what continues a line is indented."""
+    lines = (textwrap.fill(line, 88, subsequent_indent="  ", break_on_hyphens=False) for line in text.split("\n"))
+    return "\n".join(lines)
+
+
 def listed(names: list[str]) -> str:
     """Join names with commas and a last "and"."""
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
@@ -243,7 +250,7 @@ def run_alone() -> None:
     loaded = load()
     missing = [name for name, part in PARTS.items() if part.lesson <= "05" and name not in loaded.kept]
     if missing:
-        print(sentence("mine.incomplete", missing=listed(missing)))
+        print(wrapped(sentence("mine.incomplete", missing=listed(missing))))
         return
     done = subprocess.run([sys.executable, "-c", ALONE], cwd=loaded.path.parent, capture_output=True, text=True)
     said = done.stdout.strip() if done.returncode == 0 else done.stderr.strip().rpartition("\n")[2]
