@@ -158,12 +158,26 @@ def test_evaluate_keeps_no_gradients_and_sees_each_image_once():
     assert torch.is_grad_enabled()
 
 
-def test_evaluate_gives_every_module_its_mode_back():
+@pytest.mark.parametrize("fails", [False, True])
+def test_evaluate_gives_every_module_its_mode_back(fails):
     model = small_model().train()
     model.embedding.eval()  # a part that is frozen
     modes, (images, labels) = [module.training for module in model.modules()], batch()
-    evaluate(model, TensorDataset(images, labels))
+    if fails:
+        with pytest.raises(ValueError, match="labels"):
+            evaluate(model, TensorDataset(images, labels + 1))
+    else:
+        evaluate(model, TensorDataset(images, labels))
     assert [module.training for module in model.modules()] == modes
+
+
+def test_evaluate_takes_a_model_without_parameters():
+    images, labels = batch()
+    model = nn.Sequential(nn.AdaptiveAvgPool2d((1, 5)), nn.Flatten(), nn.Unflatten(1, (3, 5)), nn.AvgPool2d((3, 1)))
+    model.append(nn.Flatten())
+    loss, accuracy = evaluate(model, TensorDataset(images, labels))
+    assert loss == pytest.approx(F.cross_entropy(model(images), labels).item())
+    assert accuracy == (model(images).argmax(dim=-1) == labels).double().mean().item()
 
 
 # The whole loop

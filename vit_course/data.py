@@ -42,8 +42,7 @@ class LabelledImages(TensorDataset):
     """Images with labels, and what one needs to know about both.
 
     Args:
-        images: ``(b, c, h, w)`` floating point.
-        labels: ``(b,)`` int64, indices into ``class_names``.
+        images, labels: ``(b, c, h, w)`` floating point, and ``(b,)`` int64 indices into ``class_names``.
         class_names: one name a class.
         mean, std: ``(c,)`` each, of the *training* images; :meth:`normalized` applies them.
 

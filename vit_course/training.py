@@ -111,19 +111,21 @@ def evaluate(model: nn.Module, dataset: TensorDataset, *, batch_size: int = 256)
     arguments.image_datasets(dataset=dataset)
     arguments.one_label_an_image(*dataset.tensors)
     arguments.whole_number("batch_size", batch_size)
-    device = next(model.parameters()).device
+    device = next(model.parameters(), dataset.tensors[0]).device
     modes = {module: module.training for module in model.modules()}
     model.eval()
     loss, correct = 0.0, 0
-    with torch.no_grad():
-        for images, labels in DataLoader(dataset, batch_size=batch_size):
-            images, labels = images.to(device), labels.to(device)
-            logits = model(images)
-            arguments.label_range(labels, logits.shape[-1])
-            loss += F.cross_entropy(logits, labels, reduction="sum").item()
-            correct += (logits.argmax(dim=-1) == labels).sum().item()
-    for module, mode in modes.items():
-        module.training = mode
+    try:
+        with torch.no_grad():
+            for images, labels in DataLoader(dataset, batch_size=batch_size):
+                images, labels = images.to(device), labels.to(device)
+                logits = model(images)
+                arguments.label_range(labels, logits.shape[-1])
+                loss += F.cross_entropy(logits, labels, reduction="sum").item()
+                correct += (logits.argmax(dim=-1) == labels).sum().item()
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
     return loss / len(dataset), correct / len(dataset)
 
 
