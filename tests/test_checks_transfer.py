@@ -1,4 +1,4 @@
-"""The checks of lesson 08: right code in other styles passes, and each mistake is named."""
+"""The checks of lesson 08: right code in other styles passes, and mistakes that are no edits are named."""
 
 import re
 
@@ -28,16 +28,6 @@ def in_another_style(model, num_classes):
 def nothing_returned(model, num_classes):
     model.requires_grad_(False)
     head_of(model, num_classes)
-
-
-def head_first(model, num_classes):
-    head_of(model, num_classes)
-    return model.requires_grad_(False)
-
-
-def not_frozen(model, num_classes):
-    head_of(model, num_classes)
-    return model
 
 
 def random_head(model, num_classes):
@@ -73,13 +63,11 @@ def body_of_zeros(model, num_classes):
 
 HEADS = [
     (nothing_returned, "returns None"),
-    (head_first, "frozen as well"),
-    (not_frozen, "are still trained"),
     (random_head, "head.weight is not zero"),
     (wrong_size, "must go from 8 features to 5 classes"),
     (old_head, "still the old layer"),
     (head_alone, "return this same model"),
-    (body_of_zeros, "has other values than before"),
+    (body_of_zeros, "the other parameters"),
 ]
 
 
@@ -98,39 +86,27 @@ def test_a_wrong_head_is_refused_with_its_mistake(wrong, message):
         checks.replace_head(wrong)
 
 
-def loop(
-    optimizer_class=torch.optim.AdamW, rates=True, warm=10, seeded=True, replacement=True, frozen_too=False, cut=0
-):
-    """Return the fine-tuning loop with some of its parts changed."""
+def loop(optimizer_class=torch.optim.AdamW, frozen_too=False, cut=0):
+    """Return the fine-tuning loop in another style, with some of its parts changed."""
 
     def fine_tune(model, images, labels, *, steps, peak, batch_size=32, seed=0):
         if frozen_too:
             model.requires_grad_()
-        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        optimizer, losses = optimizer_class(trained, lr=peak), []
-        generator = torch.Generator().manual_seed(seed if seeded else 0)
-        for step in range(steps):
-            if rates:
-                warmup = steps // warm if warm else 0
-                plan = dict(total_steps=steps, warmup_steps=warmup, peak=peak)
-                optimizer.param_groups[0]["lr"] = learning_rate_schedule(step, **plan)
-            if replacement:
-                batch = torch.randint(len(images), (batch_size,), generator=generator)
-            else:
-                batch = torch.randperm(len(images), generator=generator)[:batch_size]
-            losses.append(train_step(model, optimizer, images[batch], labels[batch]))
+        optimizer = optimizer_class(filter(lambda parameter: parameter.requires_grad, model.parameters()), lr=peak)
+        losses, generator = [], torch.Generator().manual_seed(seed)
+        while len(losses) < steps:
+            plan = dict(total_steps=steps, warmup_steps=int(0.1 * steps), peak=peak)
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate_schedule(len(losses), **plan)
+            batch = torch.randint(0, len(labels), [batch_size], generator=generator)
+            losses += [train_step(model, optimizer, images[batch], labels[batch])]
         return losses[cut:]
 
     return fine_tune
 
 
 LOOPS = [
-    (loop(rates=False), "the peak in all steps"),
-    (loop(warm=0), "has no warm-up"),
-    (loop(seeded=False), "do not depend on seed"),
-    (loop(replacement=False), "drawn without replacement"),
-    (loop(torch.optim.Adam), "The optimizer is Adam"),
-    (loop(torch.optim.SGD), "not those of the loop"),
+    (loop(torch.optim.SGD), "the losses"),
     (loop(frozen_too=True), "is frozen, and has changed"),
     (loop(cut=1), "20 numbers; yours is 19 long"),
     (lambda model, images, labels, *, steps, peak, batch_size=32, seed=0: [0.0] * steps, "No parameter has changed"),

@@ -1,6 +1,8 @@
 """Lesson 08: a trained model is adapted to another task (Section 3.2)."""
 
 import torch
+import torch.nn.functional as F
+from einops import rearrange
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
@@ -74,3 +76,23 @@ def fine_tune(
         batch = torch.randint(len(images), (batch_size,), generator=generator)
         losses.append(train_step(model, optimizer, images[batch], labels[batch]))
     return losses
+
+
+def resize_positions(
+    positions: Float[Tensor, "1 s d"], old_grid: tuple[int, int], new_grid: tuple[int, int]
+) -> Float[Tensor, "1 new d"]:
+    """Interpolate position embeddings for images of another size (Section 3.2), as timm does it.
+
+    Args:
+        positions: the first belongs to the class token and stays as it is, the others to the patches, row by row.
+        old_grid, new_grid: patches ``(gh, gw)`` of the images before and after.
+
+    Raises:
+        ValueError: positions that do not fit ``old_grid``.
+    """
+    gh, gw = old_grid
+    arguments.shaped("positions", positions, "1 s d", (1, gh * gw + 1, None))
+    patches = rearrange(positions[:, 1:], "1 (gh gw) d -> 1 d gh gw", gh=gh)
+    patches = F.interpolate(patches, size=new_grid, mode="bicubic", antialias=True)
+    patches = rearrange(patches, "1 d gh gw -> 1 (gh gw) d")
+    return torch.cat([positions[:, :1], patches], dim=1)

@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from einops import rearrange
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save, save_file
@@ -26,6 +25,7 @@ from torch import Tensor
 from vit_course import arguments
 from vit_course.model import VisionTransformer
 from vit_course.resource_files import resource
+from vit_course.transfer import resize_positions
 
 SHIPPED = {"fashion_mnist": "fashion_mnist_patch4.safetensors"}
 PROJECTION = "embedding.patch_embedding.projection.weight"
@@ -333,10 +333,8 @@ def _positions(given: Tensor, expected: Tensor, grid: tuple[int, int], old_grid:
         )
     if (gh, gw) == grid:
         return given
-    patches = rearrange(given[:, 1:].float(), "b (gh gw) d -> b d gh gw", gh=gh)
-    patches = F.interpolate(patches, size=grid, mode="bicubic", antialias=True)
-    patches = rearrange(patches, "b d gh gw -> b (gh gw) d").to(given.dtype)
-    return torch.cat([given[:, :1], patches], dim=1)
+    resized = resize_positions(given.float(), (gh, gw), grid).to(given.dtype)
+    return torch.cat([given[:, :1], resized[:, 1:]], dim=1)  # the class token's keeps all its digits
 
 
 def _refuse_others(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], layout: str) -> None:

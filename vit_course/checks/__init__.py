@@ -22,7 +22,7 @@ from vit_course.checks.training import (
     regularized_train_step,
     train_step,
 )
-from vit_course.checks.transfer import fine_tune, replace_head
+from vit_course.checks.transfer import fine_tune, replace_head, resize_positions
 from vit_course.checks.values import same_values
 from vit_course.checks.verdict import CheckFailed, Verdict
 
@@ -52,6 +52,7 @@ __all__ = [
     "random_shift",
     "regularized_train_step",
     "replace_head",
+    "resize_positions",
     "same_values",
     "scaled_dot_product_attention",
     "silence_heads",

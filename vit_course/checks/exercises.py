@@ -13,7 +13,6 @@ from vit_course.checks.learner import shown
 from vit_course.checks.values import same_values
 from vit_course.checks.verdict import Verdict
 from vit_course.data import load_test_images
-from vit_course.weights import load_weights, to_timm
 
 
 @dataclass(frozen=True)
@@ -104,21 +103,6 @@ def photo_as_input(photo: torch.Tensor) -> torch.Tensor:
     return F.adaptive_avg_pool2d(((red + green + blue) / 3).reshape(1, 1, square, square), 28)
 
 
-def resize_positions() -> Exercise:
-    """Return position embeddings for another grid; the oracle loads a checkpoint that has them into a larger model."""
-
-    def oracle(positions: torch.Tensor, grid: tuple[int, int]) -> torch.Tensor:
-        sizes = dict(patch_size=1, hidden_dim=4, num_layers=1, num_heads=1, mlp_dim=4, num_classes=2, in_channels=1)
-        model = vit_course.VisionTransformer(image_size=grid, **sizes)
-        load_weights(model, to_timm(model) | {"pos_embed": positions})
-        return model.embedding.pos_embedding.data
-
-    return Exercise(
-        oracle,
-        [(formula(1, 50, 4), (14, 14)), (formula(1, 50, 4), (5, 9)), (formula(1, 10, 4), (2, 3))],
-    )
-
-
 EXERCISES: dict[str, Callable[[], Exercise]] = {
     "attention_in_blocks": attention_in_blocks,
     "negative": lambda: Exercise(lambda images: images.mul(-1).add(1), [images()]),
@@ -131,7 +115,6 @@ EXERCISES: dict[str, Callable[[], Exercise]] = {
         [(formula(1, 1, 8), formula(6, 9, 8)), (formula(1, 1, 5), formula(2, 4, 5))],
     ),
     "embed_images": embed_images,
-    "resize_positions": resize_positions,
     "even_then_odd": lambda: Exercise(
         lambda image: torch.cat([image[..., 0::2], image[..., 1::2]], dim=-1),
         [images()[0], images()[1, :, :, :50]],

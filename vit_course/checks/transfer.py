@@ -1,16 +1,17 @@
-"""Checks of lesson 08's functions, which change a model: a new head on a frozen model, and the fine-tuning loop."""
+"""Checks of lesson 08's parts: a new head on a frozen model, the fine-tuning loop, and resized positions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 import vit_course
-from vit_course import training, transfer
+from vit_course import transfer
 from vit_course.checks.compare import formula, named, set_parameters
-from vit_course.checks.learner import check, running
-from vit_course.checks.modules import takes
-from vit_course.checks.verdict import NotWritten, Verdict, fail, sentence
+from vit_course.checks.engine import Case, declare
+from vit_course.checks.training import arguments
+from vit_course.checks.verdict import fail
 
 SIZES = dict(image_size=4, patch_size=2, in_channels=1, num_layers=2, num_heads=2, hidden_dim=8, mlp_dim=12)
 
@@ -20,167 +21,134 @@ def small_model(num_classes: int = 3, **changes: int) -> nn.Module:
     return set_parameters(vit_course.VisionTransformer(**SIZES | changes, num_classes=num_classes))
 
 
-def values(model: nn.Module) -> dict[str, Tensor]:
-    """Return a copy of the parameters by name."""
-    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-
-
-def name_of(function: Callable, usual: str) -> str:
-    """Return the name under which a verdict speaks of the function."""
-    return getattr(function, "__name__", usual).replace("<lambda>", usual)
+def flat(parameters: Iterable[Tensor]) -> Tensor:
+    """Return a copy of all values in one row."""
+    return torch.cat([parameter.detach().clone().flatten() for parameter in parameters])
 
 
 # --- a new head on a frozen model ------------------------------------------------------------------------------------
 
-HEADS = [(small_model, dict(num_classes=5)), (lambda: small_model(4, hidden_dim=6), dict(num_classes=2))]
+
+class Adapted(NamedTuple):
+    """What a model with a new head is judged by."""
+
+    the_head: Tensor
+    the_other_parameters: Tensor
+    what_is_trained: Tensor
 
 
-def replace_head(function: Callable) -> Verdict:
-    """Check a ``replace_head(model, num_classes)``.
-
-    Verified: that the same model comes back; that its head is a new linear layer of the right size, filled with zeros
-    and trained; that all other parameters have kept their values and are frozen.
-
-    Returns:
-        One line that says what was verified, or that the function is not written yet.
-
-    Raises:
-        CheckFailed: the message names the mistake.
-    """
-
-    def verify() -> str:
-        takes(function, transfer.replace_head, (None, 3), {})
-        for build, options in HEADS:
-            one_head(function, build(), **options)
-        return sentence("transfer.head_verified")
-
-    return check(name_of(function, "replace_head"), function, verify)
-
-
-def one_head(function: Callable, model: nn.Module, num_classes: int) -> None:
-    """Give one model a new head, and look at everything that must hold afterwards."""
-    before, old_head = values(model), model.head
-    with running(sentence("engine.on", case=f"a model with {old_head.out_features} classes, for {num_classes}")):
+def with_new_head(function: Callable, case: Case) -> object:
+    """Give a model a new head, and return what has become of it."""
+    model, num_classes = case.args[0](), case.kwargs["num_classes"]
+    old_head = model.head
+    with torch.enable_grad():
         result = function(model, num_classes)
-    if result is Ellipsis:
-        raise NotWritten(sentence("learner.returns_ellipsis"))
-    if result is None:
-        raise fail("engine.returns_none")
+    if result is None or result is Ellipsis:
+        return result
     if result is not model:
-        raise fail("transfer.another_model", came=named(result))
+        raise fail("replace_head.another_model", came=named(result))
     head = model.head
     if not isinstance(head, nn.Linear):
-        raise fail("transfer.head_is_no_layer", came=type(head).__name__)
+        raise fail("replace_head.no_layer", came=type(head).__name__)
     if head is old_head:
-        raise fail("transfer.old_head")
+        raise fail("replace_head.old_head")
     wanted, came = (old_head.in_features, num_classes), (head.in_features, head.out_features)
     if came != wanted:
-        raise fail("transfer.head_size", wanted=wanted, came=came)
-    body = {name: parameter for name, parameter in model.named_parameters() if not name.startswith("head.")}
-    if changed := [name for name, value in body.items() if not torch.equal(value, before[name])]:
-        raise fail("transfer.body_changed", name=changed[0])
-    if free := [name for name, parameter in body.items() if parameter.requires_grad]:
-        raise fail("transfer.not_frozen", count=len(free), name=free[0])
-    if not all(parameter.requires_grad for parameter in head.parameters()):
-        raise fail("transfer.head_frozen")
+        raise fail("replace_head.size", wanted=wanted, came=came)
     for name, parameter in head.named_parameters():
         if parameter.any():
-            raise fail("transfer.head_not_zero", name=f"head.{name}")
+            raise fail("replace_head.not_zero", name=f"head.{name}")
+    body = [parameter for name, parameter in model.named_parameters() if not name.startswith("head.")]
+    trained = torch.tensor([parameter.requires_grad for parameter in model.parameters()])
+    return Adapted(flat(head.parameters()), flat(body), trained)
 
+
+replace_head = declare(
+    "replace_head",
+    "replace_head",
+    transfer.replace_head,
+    [
+        [
+            Case("a model with 3 classes, for 5", (small_model,), dict(num_classes=5)),
+            Case("a model with 4 classes, for 2", (lambda: small_model(4, hidden_dim=6),), dict(num_classes=2)),
+        ]
+    ],
+    "replace_head",
+    run=with_new_head,
+    gradients=False,
+    before=[arguments(transfer.replace_head, None, 3)],
+)
 
 # --- the loop --------------------------------------------------------------------------------------------------------
 
 IMAGES, LABELS = formula(9, 1, 4, 4), torch.tensor([0, 2, 1, 1, 0, 2, 2, 1, 0])
-RUNS = {
-    "20 steps, all parameters trained": (False, dict(steps=20, peak=0.01, batch_size=4)),
-    "20 steps with another seed": (False, dict(steps=20, peak=0.02, batch_size=4, seed=3)),
-    "a frozen model with a new head": (True, dict(steps=12, peak=0.05, batch_size=5, seed=1)),
-}
 
 
-def start(frozen: bool) -> nn.Module:
-    """Return the model before the first step."""
-    return transfer.replace_head(small_model(), 3) if frozen else small_model()
+def frozen_model() -> nn.Module:
+    """Return a model of which only the new head is trained."""
+    return transfer.replace_head(small_model(), 3)
 
 
-def loop(model: nn.Module, *, steps: int, peak: float, batch_size: int, seed: int = 0, slip: str = "") -> list[float]:
-    """Return the losses of the loop that the lesson describes, with one mistake made on purpose."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = (torch.optim.Adam if slip == "adam" else torch.optim.AdamW)(trained, lr=peak)
-    generator, losses = torch.Generator().manual_seed(0 if slip == "seed" else seed), []
-    warmup = 0 if slip == "warm_up" else steps // 10
-    for step in range(steps):
-        if slip != "schedule":
-            plan = dict(total_steps=steps, warmup_steps=warmup, peak=peak)
-            optimizer.param_groups[0]["lr"] = training.learning_rate_schedule(step, **plan)
-        if slip == "without_replacement":
-            batch = torch.randperm(len(IMAGES), generator=generator)[:batch_size]
-        else:
-            batch = torch.randint(len(IMAGES), (batch_size,), generator=generator)
-        losses.append(training.train_step(model, optimizer, IMAGES[batch], LABELS[batch]))
-    return losses
+class Tuned(NamedTuple):
+    """What a fine-tuning loop is judged by."""
+
+    the_losses: Tensor
+    the_parameters: Tensor
 
 
-SLIPS = ("schedule", "warm_up", "seed", "without_replacement", "adam")
-
-
-def fine_tune(function: Callable) -> Verdict:
-    """Check a ``fine_tune(model, images, labels, *, steps, peak, batch_size=32, seed=0)``.
-
-    Verified: on a model whose parameters are all trained and on a frozen one, the losses of all steps and the
-    parameters after the last one; that frozen parameters and the images are left as they are.
-
-    Returns:
-        One line that says what was verified, or that the function is not written yet.
-
-    Raises:
-        CheckFailed: the message names the mistake.
-    """
-
-    def verify() -> str:
-        options = dict(steps=1, peak=0.1, batch_size=32, seed=0)
-        takes(function, transfer.fine_tune, (None, None, None), options)
-        for label, (frozen, settings) in RUNS.items():
-            one_run(function, label, frozen, settings)
-        return sentence("transfer.loop_verified", count=len(RUNS))
-
-    return check(name_of(function, "fine_tune"), function, verify)
-
-
-def one_run(function: Callable, label: str, frozen: bool, settings: dict) -> None:
-    """Train one model with the learner's loop, and compare it with the lesson's."""
-    model, images, labels = start(frozen), IMAGES.clone(), LABELS.clone()
-    before = values(model)
-    with running(sentence("engine.on", case=label)):
-        losses = function(model, images, labels, **settings)
-    if losses is Ellipsis:
-        raise NotWritten(sentence("learner.returns_ellipsis"))
-    if losses is None:
-        raise fail("engine.returns_none")
+def tuned(function: Callable, case: Case) -> object:
+    """Train one model with a fine-tuning loop."""
+    model, images, labels = case.args[0](), IMAGES.clone(), LABELS.clone()
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+    with torch.enable_grad():
+        losses = function(model, images, labels, **case.kwargs)
+    if losses is None or losses is Ellipsis:
+        return losses
     if not (torch.equal(images, IMAGES) and torch.equal(labels, LABELS)):
-        raise fail("engine.in_place", label)
-    after = values(model)
-    moved = [name for name, value in after.items() if not torch.equal(value, before[name])]
+        raise fail("engine.in_place", case.label)
+    moved = [name for name, value in model.named_parameters() if not torch.equal(value, before[name])]
     if not moved:
-        raise fail("transfer.nothing_trained", label)
-    if frozen and (wrong := [name for name in moved if not name.startswith("head.")]):
-        raise fail("transfer.frozen_moved", label, name=wrong[0])
-    right = start(frozen)
-    expected = loop(right, **settings)
-    if not isinstance(losses, (list, tuple)) or len(losses) != len(expected):
+        raise fail("fine_tune.nothing_trained", case.label)
+    if wrong := [name for name in frozen if name in moved]:
+        raise fail("fine_tune.frozen_moved", case.label, name=wrong[0])
+    if not isinstance(losses, (list, tuple)) or len(losses) != case.kwargs["steps"]:
         count = len(losses) if isinstance(losses, (list, tuple)) else named(losses)
-        raise fail("transfer.losses", label, wanted=len(expected), came=count)
-    if agrees(model, losses, right, expected):
-        return
-    for slip in SLIPS:
-        wrong_model = start(frozen)
-        if agrees(model, losses, wrong_model, loop(wrong_model, **settings, slip=slip)):
-            raise fail(f"transfer.{slip}", label)
-    raise fail("transfer.other_values", label, wanted=f"{expected[-1]:.5f}", came=f"{float(losses[-1]):.5f}")
+        raise fail("fine_tune.losses", case.label, wanted=case.kwargs["steps"], came=count)
+    return Tuned(torch.tensor([float(loss) for loss in losses]), flat(model.parameters()))
 
 
-def agrees(model: nn.Module, losses: list, other: nn.Module, expected: list) -> bool:
-    """Whether two runs have the same losses and end with the same parameters, to rounding."""
-    ours, theirs = values(model), values(other)
-    close = all(torch.allclose(value, theirs[name], rtol=1e-4, atol=1e-5) for name, value in ours.items())
-    return close and torch.allclose(torch.tensor([float(loss) for loss in losses]), torch.tensor(expected), atol=1e-4)
+fine_tune = declare(
+    "fine_tune",
+    "fine_tune",
+    transfer.fine_tune,
+    [
+        [
+            Case("20 steps, all parameters trained", (small_model,), dict(steps=20, peak=0.01, batch_size=4)),
+            Case("20 steps with another seed", (small_model,), dict(steps=20, peak=0.02, batch_size=4, seed=3)),
+            Case("a frozen model with a new head", (frozen_model,), dict(steps=12, peak=0.05, batch_size=5, seed=1)),
+        ]
+    ],
+    "fine_tune",
+    run=tuned,
+    gradients=False,
+    before=[arguments(transfer.fine_tune, None, None, None, steps=1, peak=0.1, batch_size=32, seed=0)],
+    most_tries=30,
+)
+
+# --- position embeddings ---------------------------------------------------------------------------------------------
+
+resize_positions = declare(
+    "resize_positions",
+    "resize_positions",
+    transfer.resize_positions,
+    [
+        [
+            Case("7 x 7 patches, to 14 x 14", (formula(1, 50, 4), (7, 7), (14, 14))),
+            Case("7 x 7 patches, to 5 x 9", (formula(1, 50, 4), (7, 7), (5, 9))),
+            Case("2 x 3 patches, to 4 x 3", (formula(1, 7, 4), (2, 3), (4, 3))),
+        ]
+    ],
+    "resize_positions",
+    stages=["picture", "resized", "patches"],
+)

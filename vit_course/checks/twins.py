@@ -199,6 +199,42 @@ def evaluate(model, dataset, *, batch_size=256):
     return loss, accuracy
 
 
+# --- lesson 08 -------------------------------------------------------------------------------------------------------
+
+
+def replace_head(model, num_classes):
+    """Freeze a model, and give it a new head of zeros."""
+    for parameter in model.parameters():
+        parameter.requires_grad = False
+    model.head = nn.Linear(model.head.in_features, num_classes)
+    nn.init.zeros_(model.head.weight)
+    nn.init.zeros_(model.head.bias)
+    return model
+
+
+def fine_tune(model, images, labels, *, steps, peak, batch_size=32, seed=0):
+    """Train all parameters that are not frozen."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=peak)
+    generator = torch.Generator().manual_seed(seed)
+    losses = []
+    for step in range(steps):
+        rate = learning_rate_schedule(step, total_steps=steps, warmup_steps=steps // 10, peak=peak)
+        optimizer.param_groups[0]["lr"] = rate
+        batch = torch.randint(len(images), (batch_size,), generator=generator)
+        losses.append(train_step(model, optimizer, images[batch], labels[batch]))
+    return losses
+
+
+def resize_positions(positions, old_grid, new_grid):
+    """Interpolate the positions of the patches, as a picture."""
+    class_row, rows = positions[:, :1], positions[:, 1:]
+    picture = rearrange(rows, "1 (gh gw) d -> 1 d gh gw", gh=old_grid[0])
+    resized = F.interpolate(picture, size=new_grid, mode="bicubic", antialias=True)
+    patches = rearrange(resized, "1 d gh gw -> 1 (gh gw) d")
+    return torch.cat([class_row, patches], dim=1)
+
+
 # --- lesson 07 -------------------------------------------------------------------------------------------------------
 
 

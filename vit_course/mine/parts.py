@@ -7,11 +7,11 @@ from types import ModuleType
 import torch
 from torch import nn
 
-from vit_course import attention, checks, embedding, encoder, model, training
+from vit_course import attention, checks, embedding, encoder, model, training, transfer
 from vit_course.checks.compare import same
 from vit_course.checks.verdict import Verdict, fail
 
-REFERENCE = (embedding, attention, encoder, model, training)
+REFERENCE = (embedding, attention, encoder, model, training, transfer)
 
 
 @dataclass(frozen=True)
@@ -98,5 +98,8 @@ PARTS = {
         Part("train_step", "06", training, checks.train_step),
         Part("learning_rate_schedule", "06", training, checks.learning_rate_schedule),
         Part("evaluate", "06", training, checks.evaluate),
+        Part("replace_head", "08", transfer, checks.replace_head),
+        Part("fine_tune", "08", transfer, checks.fine_tune),
+        Part("resize_positions", "08", transfer, checks.resize_positions),
     )
 }

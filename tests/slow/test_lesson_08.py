@@ -10,8 +10,7 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 import torch.nn.functional as F
-from lessons.plain import plain, plain_source
-from lessons.running import lesson, solutions
+from lessons.running import lesson
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
@@ -29,26 +28,6 @@ def accuracies(method, per_class):
     """Return the recorded test accuracies in percent, by seed."""
     runs = [run for run in RECORD["runs"] if (run["method"], run["per_class"]) == (method, per_class)]
     return [100 * run["test_accuracy"] for run in sorted(runs, key=lambda run: run["seed"])]
-
-
-# The solutions
-
-
-@pytest.mark.parametrize("name", ["replace_head", "fine_tune"])
-def test_the_worked_solution_is_the_packages_function(name):
-    (written,) = [text for text in solutions(lesson("08")).values() if text.startswith(f"def {name}(")]
-    assert plain(written) == plain_source(getattr(transfer, name))
-
-
-def test_the_solutions_pass_their_checks(lesson_08):
-    checks = lesson_08["checks"]
-    for name in ("replace_head", "fine_tune", "resize_positions"):
-        assert checks.exercise(lesson_08[name]).passed
-
-
-def test_resized_positions_are_those_of_the_larger_model(lesson_08):
-    resized = lesson_08["resize_positions"](lesson_08["before"], (14, 14))
-    torch.testing.assert_close(resized, lesson_08["after"], rtol=0, atol=1e-6)
 
 
 # The record
