@@ -24,8 +24,7 @@ def test_the_recorded_runs_end_where_the_text_says(lesson_07):
     }
     long, quick = runs["fashion_mnist", "long", 0]["result"], runs["fashion_mnist", "quick", 0]["result"]
     assert round(100 * (long["test_accuracy"] - quick["test_accuracy"]), 2) == 2.45
-    first, second = torch.tensor([long["test_accuracy"]]), torch.tensor([quick["test_accuracy"]])
-    assert round(lesson_07["errors_apart"](first, second, 10_000).item(), 1) == 5.8
+    assert [round(value, 1) for value in lesson_07["apart"].tolist()] == [5.8, 4.4, 5.5]
     assert round(100 * runs["cifar10", "long", 0]["result"]["test_accuracy"]) == 68
     assert long["parameters"] == 139_018
     curves = {key: [line["valid_accuracy"] for line in run["log"]] for key, run in runs.items()}
@@ -94,11 +93,6 @@ def test_the_logs_of_the_benchmarks_say_what_the_text_says():
     rows = log_of("time_to_accuracy")["rows"]
     after = {row["recipe"]: round(100 * row["accuracy"]) for row in rows if row["budget"] == 60}
     assert sorted(after.values()) == [20, 58, 86, 88]
-    sizes = {row["recipe"]: row["parameters"] for row in rows}
-    assert sorted(round(size / 1e6, 1) for size in sizes.values()) == [0.1, 0.2, 3.2, 6.5]
-    runs = log_of("time_to_accuracy")["runs"]
-    seen = {run["recipe"]: test["images"] for run in runs for test in run["tests"] if test["mark"] == 60}
-    assert 6_000 < seen["uva"] < seen["d2l"] < 7_500
 
 
 def test_the_drawings_get_the_predictions_in_the_answer(lesson_07):
