@@ -1,19 +1,16 @@
 """The appendix: the five documents' classes, taken from the notebook, and the ledger's rows on Hugging Face.
 
-The notebook's own cells assert that each class equals ours and what most of the slips do; nbval runs them. Here is what
-they leave out.
+The notebook's own cells show that each class equals ours and what most of the slips do, and nbval compares what they
+print. Here is what they leave out.
 """
 
 import ast
-import io
 import math
 import re
-import urllib.request
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
-import matplotlib.pyplot as plt
 import nbformat
 import pytest
 import torch
@@ -24,8 +21,8 @@ from torch import nn
 from transformers import ViTConfig, ViTForImageClassification
 
 from tools.site_links import lessons
-from vit_course import VARIANTS, ImageEmbedding, VisionTransformer, create_vit, patchify
-from vit_course.weights import to_huggingface, to_torchvision
+from vit_course import ImageEmbedding, VisionTransformer, patchify
+from vit_course.weights import to_huggingface
 
 PATH = Path(__file__).resolve().parents[1] / "notebooks" / "appendix_published_implementations.ipynb"
 NOTEBOOK = nbformat.read(PATH, as_version=4)
@@ -56,7 +53,7 @@ vit = partial(N.ViT, 3, 4, 16, 8, 2, 5, num_heads=2, forward_expansion=2)
 
 
 class Labml(nn.Module):
-    """labml's positions behind the patches of the assignment's class, tokens first and back."""
+    """labml's positions after the patches of the assignment's class, tokens first and back."""
 
     def __init__(self, **options):
         super().__init__()
@@ -75,11 +72,10 @@ CASES = {
     "000 conv": lambda: notebook_tokens(conv_embedding()),
     "001 labml": Labml,
     "001 assignment": lambda: N.image_embedding(3, 8, 4, 16),
-    "002 fc_norm": post,
     "003": lambda: N.VitInputLayer(3, 16, 2, 8),
+    "004 embedding": lambda: N.PatchEmbedding(3, 4, 16, 8),
 }
-CASES |= {f"002 {head}": partial(post, head=head) for head in ("token", "mean")}
-CASES |= {f"004 step {step}": partial(N.PatchEmbedding, 3, 4, 16, 8, step=step) for step in (1, 2, 3)}
+CASES |= {f"002 {pool}": partial(post, pool=pool) for pool in ("mean", "token")}
 CASES |= {
     f"004 {attention.__name__}, {pool}": partial(vit, attention=attention, pool=pool)
     for attention in (N.MultiHeadAttention1, N.MultiHeadAttention2)
@@ -117,30 +113,27 @@ def test_each_runs_forward_and_backward_and_learns_in_one_step(name):
     assert F.mse_loss(output(module), target) < loss - 1e-6
 
 
-def test_004_the_three_steps_build_on_each_other():
-    ours = randomize_(ImageEmbedding(image_size=8, patch_size=4, hidden_dim=16))
-    projection, position = ours.patch_embedding.projection, ours.pos_embedding.data
-    weight = rearrange(projection.weight.data, "d (c p q) -> d c p q", p=4, q=4)
-    state, steps = {}, [N.PatchEmbedding(3, 4, 16, 8, step=step).double() for step in (1, 2, 3)]
-    added = [
-        ({"projection.0.weight": weight, "projection.0.bias": projection.bias.data}, ours.patch_embedding(IMAGES)),
-        ({"cls_token": ours.class_token.data}, ours(IMAGES) - position),
-        ({"positions": position[0]}, ours(IMAGES)),
-    ]
-    for module, (weights, expected) in zip(steps, added, strict=True):
-        state |= weights
-        module.load_state_dict(state)
-        assert_equal(module(IMAGES), expected)
+def test_004_the_first_of_the_three_steps_is_the_projection():
+    ours, theirs = ImageEmbedding(image_size=8, patch_size=4, hidden_dim=16), N.PatchEmbedding(3, 4, 16, 8)
+    N.move_weights(randomize_(ours), theirs, N.embedding_names("projection.0"))
+    assert_equal(theirs.projection(IMAGES), ours.patch_embedding(IMAGES))
+    assert_equal(theirs(IMAGES), ours(IMAGES))
 
 
-@pytest.mark.parametrize("build", [partial(N.image_embedding, 3, 8, 4, 16), partial(N.PatchEmbedding, 3, 4, 16, 8)])
-def test_positions_in_place_are_harmless_after_cat(build):
+def test_positions_in_place_are_harmless_after_cat():
     results = []
     for slip in (None, "in place"):
-        module = randomize_(build(slip=slip))
+        module = randomize_(N.image_embedding(3, 8, 4, 16, slip=slip))
         out = module(IMAGES)
         results.append([out, *torch.autograd.grad(out.square().sum(), list(module.parameters()))])
     assert_equal(*results, atol=0)
+
+
+@pytest.mark.parametrize("attention", [N.MultiHeadAttention1, N.MultiHeadAttention2])
+def test_004_a_mask_that_arrives_is_obeyed(attention):
+    module, x, mask = randomize_(attention(16, 2)), randn(3, 5, 16), torch.ones(5, 5).tril().bool()
+    masked = F.scaled_dot_product_attention(*module.heads(x), attn_mask=mask)
+    assert_equal(module(x, mask), module.linear(rearrange(masked, "b heads s e -> b s (heads e)")))
 
 
 # What is refused
@@ -151,10 +144,11 @@ SIZES_THAT_DO_NOT_FIT = [
     (partial(N.multi_head_attention, 16, 3), "emb_dim must be divisible by num_heads=3; got 16"),
     (partial(N.VitInputLayer, num_patch_row=7), "image_size must be divisible by num_patch_row=7; got 32"),
     (partial(N.PatchEmbedding, img_size=100), "img_size must be divisible by patch_size=16; got 100"),
-    (partial(N.MultiHeadAttention2, 16, 3), "emb_size must be divisible by num_heads=3; got 16"),
-    (partial(post, head="max"), "head must be 'fc_norm', 'mean' or 'token'; got 'max'"),
+    (partial(N.MultiHeadAttention2, 16, 3), "emb_dim must be divisible by num_heads=3; got 16"),
+    (partial(post, pool="max"), "pool must be 'mean' or 'token'; got 'max'"),
     (partial(N.Pool, "max"), "pool must be 'mean' or 'token'; got 'max'"),
-    (partial(N.VitInputLayer, slip="x"), "slip must be None or one of 'no check'"),
+    (partial(N.VitInputLayer, slip="x"), "slip must be None or one of ('standard normal start', 'in place', "),
+    (partial(post, slip="x"), "slip must be None or one of ('class token pooled in', 'last axis'); got 'x'"),
 ]
 
 
@@ -174,6 +168,18 @@ def test_003_five_a_row_never_sees_the_last_two_pixels():
     assert_equal(module(cut), module(batch), atol=0)
     cut[:, :, 29:] = 0
     assert not torch.equal(module(cut), module(batch))
+
+
+def test_002_three_of_four_slips_do_not_show_in_eval_mode():
+    right, *others = (output(randomize_(post(slip=slip))) for slip in (None, *N.vision_transformer.SLIPS))
+    for slip, logits in zip(N.vision_transformer.SLIPS, others, strict=True):
+        assert torch.equal(logits, right) == (slip != "class token pooled in"), slip
+
+
+def test_002_the_second_dropout_of_the_mlp():
+    for slip, share in ((None, 0.2), ("one dropout in the MLP", 0)):
+        mlp = N.encoder_block(32, 4, 4, 0.2, slip=slip).train().mlp
+        assert (mlp(torch.ones(40, 50, 32)) == 0).float().mean().item() == pytest.approx(share, abs=0.01)
 
 
 # The ledger: Hugging Face's rows; peers/test_ledger.py has those of torchvision and timm
@@ -230,7 +236,7 @@ def test_the_ledger_hugging_face_dropout_and_gelu():
     noisy.vit.layers[0].mlp.fc2.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     calls = dropouts_that_act(noisy, batch)
     assert calls == {"vit.embeddings.dropout": 1, "vit.layers.0.dropout": 2, "vit.layers.1.dropout": 2}
-    assert (seen[0] == 0).float().mean() < 0.01  # none behind GELU
+    assert (seen[0] == 0).float().mean() < 0.01  # none after GELU
     attending = hugging_face(attention_probs_dropout_prob=0.5).train()
     assert (attending(batch).logits - attending(batch).logits).abs().max() > 1e-4
     exact_gelu(noisy.vit.layers[0].mlp.activation_fn)
@@ -258,46 +264,3 @@ def test_the_links_of_the_ledger_lead_to_headings():
     assert len(links) > 10
     for name, anchor in links:
         assert anchor in headings[name or PATH.name], anchor
-
-
-# With a network
-
-
-def block_for_a_network():
-    blocks = re.findall(r"```python\n(.*?)```", "\n".join(MARKDOWN), re.DOTALL)
-    (found,) = [block for block in blocks if "urlopen" in block]
-    return found
-
-
-@pytest.mark.usefixtures("as_readers_run_it")
-@pytest.mark.parametrize("numbered", [True, False], ids=["numbered list", "plain list"])
-def test_the_block_for_a_network_runs_as_printed_on_local_files(numbered, tmp_path, monkeypatch, capsys):
-    smaller = VARIANTS["B/16"] | dict(num_layers=1, hidden_dim=48, mlp_dim=48)  # the block takes a second, not ten
-    monkeypatch.setitem(VARIANTS, "B/16", smaller)
-    ours = create_vit("B/16").eval()
-    nn.init.normal_(ours.head.weight)
-    torch.save(to_torchvision(ours), tmp_path / "vit_b_16-c867db91.pth")
-    names = ["tench", *(f"thing {k}" for k in range(1, 1000))]
-    lines = "\n".join(f"{k}, {name.replace(' ', '_')}" if numbered else name for k, name in enumerate(names))
-    photo = (255 * torch.rand(300, 500, 3, generator=torch.Generator().manual_seed(0))).to(torch.uint8)
-    plt.imsave(tmp_path / "photo.jpg", photo.numpy())
-
-    def local_weights(address, *, check_hash, weights_only):
-        assert check_hash
-        return torch.load(tmp_path / address.rsplit("/", 1)[-1], weights_only=weights_only)
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(torch.hub, "load_state_dict_from_url", local_weights)
-    monkeypatch.setattr(urllib.request, "urlopen", lambda address: io.BytesIO(lines.encode()))
-    namespace = vars(N) | {}
-    exec(block_for_a_network(), namespace)
-
-    picture = torch.from_numpy(plt.imread("photo.jpg") / 255.0).float().permute(2, 0, 1)
-    larger = F.interpolate(picture[None], size=(256, 426), mode="bilinear", antialias=True)[..., 16:240, 101:325]
-    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
-    with torch.no_grad():
-        best = ours((larger - mean[:, None, None]) / std[:, None, None])[0].softmax(dim=-1).topk(5)
-    expected = [names[k] for k in best.indices.tolist()]
-    assert [name for name, _ in namespace["answers"]] == expected
-    assert [p for _, p in namespace["answers"]] == pytest.approx(best.values.tolist(), abs=1e-5)
-    assert [line.split("  ")[-1] for line in capsys.readouterr().out.splitlines()] == expected

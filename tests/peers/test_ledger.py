@@ -1,4 +1,4 @@
-"""The ledger of lesson 08: its rows on torchvision and timm, on fresh models and by value."""
+"""The ledger of the appendix: its rows on torchvision and timm, on fresh models and by value."""
 
 import importlib
 
@@ -112,10 +112,10 @@ def test_timm_pools_token_or_mean_and_normalises_the_mean_after():
     pooling = timms(global_pool="avg").double().eval()
     pooling.load_state_dict({name.replace("norm.", "fc_norm.") if name.startswith("norm.") else name: value
                              for name, value in to_timm(model).items()})  # fmt: skip
-    korean = lesson.N.vision_transformer(3, 96, 16, 384, 2, 6, 4, 0.0, 1000).double().eval()
-    korean.load_state_dict(lesson.N.post_weights(model))
-    english = lesson.N.ViT(depth=2, num_heads=6, emb_size=384, img_size=96).double().eval()
-    english.load_state_dict(lesson.N.vit_weights(model))
+    korean = lesson.N.vision_transformer(3, 96, 16, 384, 2, 6, 4, 0.0, 1000)
+    lesson.N.move_weights(model, korean, lesson.N.POST, order="(p1 p2 c)")
+    english = lesson.N.ViT(depth=2, num_heads=6, emb_size=384, img_size=96)
+    lesson.N.move_weights(model, english, lesson.N.SEQUENTIAL)
     assert_equal(korean(BATCH)[0], pooling(BATCH), atol=1e-11)
     assert_equal(english(BATCH), pooling(BATCH), atol=1e-11)
     assert (pooling(BATCH) - ours(pool="mean")(BATCH)).abs().max() > 1e-4
@@ -139,22 +139,5 @@ def test_queries_keys_and_values_stand_in_three_heads_e(library):
         with torch.no_grad():
             fused.qkv.weight.copy_(weight)
             fused.qkv.bias.copy_(bias)
-            fused.projection.load_state_dict(model.encoder.layers[0].self_attention.out_proj.state_dict())
+            fused.linear.load_state_dict(model.encoder.layers[0].self_attention.out_proj.state_dict())
         assert ((fused(x) - out).abs().max() < 1e-11) == (slip is None)
-
-
-def test_the_block_for_a_network_prepares_a_photo_as_torchvision_does():
-    from torchvision.models import ViT_B_16_Weights
-
-    weights = ViT_B_16_Weights.IMAGENET1K_V1
-    block, preset = lesson.block_for_a_network(), weights.transforms()
-    assert weights.url in block
-    assert f"mean, std = {preset.mean}, {preset.std}" in block
-    assert f"resize={preset.resize_size[0]}" in block
-    assert preset.crop_size == [224]
-    assert len(weights.meta["categories"]) == 1000
-    assert weights.meta["categories"][0] == "tench"
-    for shape in ((300, 500), (500, 301), (256, 256), (224, 640)):
-        picture = torch.rand(3, *shape, generator=torch.Generator().manual_seed(0))
-        mine = lesson.N.prepared(picture, 224, 256, preset.mean, preset.std)
-        torch.testing.assert_close(mine[0], preset(picture), rtol=0, atol=1e-5)

@@ -2,6 +2,9 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
+from einops import rearrange
+from lessons.running import lesson
 from support import SMALL, assert_equal, images_of, parameter_count, randomize_, small_model
 
 from tools.benchmarks import cases, peers
@@ -122,3 +125,19 @@ def test_benchmarked_peers_have_as_many_parameters_as_ours_or_the_log_holds_why(
         expected = 2 * patch_dim + 2 * d - 3 * d * case.sizes["num_layers"]
     assert theirs - ours == expected
     assert bool(peers.PEERS[name].difference) == (expected != 0)
+
+
+def test_lesson_8_prepares_a_photo_as_torchvision_does_for_the_weights_that_it_loads():
+    from torchvision.models import ViT_B_16_Weights
+
+    weights, cells = ViT_B_16_Weights.IMAGENET1K_V1, lesson("08").cells
+    preset, categories = weights.transforms(), weights.meta["categories"]
+    assert any(weights.url in cell.source for cell in cells)
+    assert (len(categories), categories[0]) == (1000, "tench")
+    (source,) = [cell.source for cell in cells if "def prepare_photo(" in cell.source]
+    names = dict(torch=torch, F=F, rearrange=rearrange)
+    exec(source, names)
+    for h, w in ((300, 500), (500, 301), (256, 256), (224, 640)):
+        picture = torch.rand(3, h, w, generator=torch.Generator().manual_seed(0))
+        prepared = names["prepare_photo"](rearrange(255 * picture, "c h w -> h w c").numpy())
+        torch.testing.assert_close(prepared, preset(picture), rtol=0, atol=1e-5)

@@ -171,7 +171,8 @@ def picture(place, brightness, size=(60, 40)):
 
 
 @pytest.mark.usefixtures("as_readers_run_it")
-def test_the_blocks_for_a_network_run_as_printed_on_local_files(lesson_08, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("line", ["{name}", "{k}, {name}"], ids=["plain list", "numbered list"])
+def test_the_blocks_for_a_network_run_as_printed_on_local_files(line, lesson_08, tmp_path, monkeypatch, capsys):
     smaller = VARIANTS["B/16"] | dict(num_layers=1, hidden_dim=48, mlp_dim=48)  # seconds, not minutes
     monkeypatch.setitem(VARIANTS, "B/16", smaller)
     ours = create_vit("B/16").eval()
@@ -190,7 +191,7 @@ def test_the_blocks_for_a_network_run_as_printed_on_local_files(lesson_08, tmp_p
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.hub, "load_state_dict_from_url", local_weights)
-    lines = "\n".join(names).encode()
+    lines = "\n".join(line.format(k=k, name=name.replace(" ", "_")) for k, name in enumerate(names)).encode()
     monkeypatch.setattr(urllib.request, "urlopen", lambda address: io.BytesIO(lines))
     namespace = dict(lesson_08)
     exec(CLASSIFY, namespace)
@@ -201,7 +202,7 @@ def test_the_blocks_for_a_network_run_as_printed_on_local_files(lesson_08, tmp_p
     with torch.no_grad():
         best = ours((larger - mean[:, None, None]) / std[:, None, None])[0].softmax(dim=-1).topk(5)
     printed = capsys.readouterr().out.splitlines()
-    assert [line.split("  ")[-1] for line in printed] == [names[k] for k in best.indices.tolist()]
+    assert [text.split("  ")[-1] for text in printed] == [names[k] for k in best.indices.tolist()]
 
     exec(ADAPT, namespace)
     assert [folder.name for folder in namespace["folders"]] == ["dark", "light"]

@@ -103,6 +103,17 @@ def photo_as_input(photo: torch.Tensor) -> torch.Tensor:
     return F.adaptive_avg_pool2d(((red + green + blue) / 3).reshape(1, 1, square, square), 28)
 
 
+def count_tokens() -> Exercise:
+    """Return the tokens of the patches that a convolution cuts from a square image; the oracle runs the convolution."""
+
+    def oracle(image_size: int, num_patch_row: int) -> int:
+        patch_size = image_size // num_patch_row
+        image = torch.zeros(1, 1, image_size, image_size)
+        return F.conv2d(image, torch.ones(1, 1, patch_size, patch_size), stride=patch_size).numel() + 1
+
+    return Exercise(oracle, [(32, 2), (32, 7), (32, 5), (32, 10), (224, 16), (100, 9)])
+
+
 EXERCISES: dict[str, Callable[[], Exercise]] = {
     "attention_in_blocks": attention_in_blocks,
     "negative": lambda: Exercise(lambda images: images.mul(-1).add(1), [images()]),
@@ -115,6 +126,11 @@ EXERCISES: dict[str, Callable[[], Exercise]] = {
         [(formula(1, 1, 8), formula(6, 9, 8)), (formula(1, 1, 5), formula(2, 4, 5))],
     ),
     "embed_images": embed_images,
+    "count_tokens": count_tokens,
+    "reorder_qkv": lambda: Exercise(
+        lambda weight, num_heads: torch.cat([weight[0::3], weight[1::3], weight[2::3]]),
+        [(formula(24, 8), 4), (formula(18, 6), 2), (formula(36), 2)],
+    ),
     "even_then_odd": lambda: Exercise(
         lambda image: torch.cat([image[..., 0::2], image[..., 1::2]], dim=-1),
         [images()[0], images()[1, :, :, :50]],
