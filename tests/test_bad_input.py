@@ -271,7 +271,6 @@ NUMBERS_OF = {
     "regularized_train_step": dict(max_grad_norm=(0, POSITIVE), label_smoothing=(1.0, CHANCE)),
     "evaluate": dict(batch_size=(0, WHOLE)),
     "fit": dict(epochs=(0, WHOLE), batch_size=(0, WHOLE), peak_lr=(-1.0, FINITE), weight_decay=(-1.0, FINITE)),
-    "attention_distance": dict(patch_size=(0, WHOLE)),
     "projection_components": dict(count=(0, WHOLE)),
     "nearest": dict(count=(0, WHOLE)),
 }

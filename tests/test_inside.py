@@ -1,4 +1,4 @@
-"""Lesson 07: what is measured inside a model, each against a computation of another kind."""
+"""Lesson 09: what is measured inside a model, each against a computation of another kind."""
 
 import copy
 import itertools
@@ -75,7 +75,6 @@ def test_distance_by_loops_over_pairs_of_patches(grid):
         expected[layer, head] += far / sum(row) / 5 / 6
     assert expected.std() > 0.01
     assert_equal(inside.attention_distance(maps, grid_size=grid), expected)
-    assert_equal(inside.attention_distance(maps, grid_size=grid, patch_size=16), 16 * expected, atol=1e-11)
 
 
 def test_position_similarity_is_the_cosine_of_every_pair():
@@ -146,7 +145,7 @@ def logits_without(model, images, silent):
 @pytest.mark.parametrize("heads", [[], [(1, 3), (2, 0), (1, 1)], {(0, 2)}, [(2, 1)] * 2])
 def test_a_silenced_head_adds_nothing(heads):
     model = model_with()
-    silent = inside.silence_heads(model, iter(heads))
+    silent = inside.silence_heads(model, heads)
     assert_equal(silent(IMAGES).detach(), logits_without(model, IMAGES, heads))
 
 

@@ -127,7 +127,7 @@ def test_a_part_is_the_readers_the_courses_or_a_mixture(notebook, capsys):
     assert capsys.readouterr().out == "PatchEmbedding: the course's own version\n"
     verdict = notebook.keep("PatchEmbedding")
     assert verdict.passed
-    assert "Kept in my_vit.py: you have now written 1 of 16 parts." in verdict
+    assert "Kept in my_vit.py: you have now written 1 of 20 parts." in verdict
     capsys.readouterr()
     own = mine.part("PatchEmbedding")
     assert own is not vit_course.PatchEmbedding
@@ -304,7 +304,7 @@ def test_progress_shows_every_part_and_the_command_prints_it(notebook):
     assert len(shown) == len(PARTS) + 1
     assert "03  attention_weights             yours" in shown
     assert "02  PatchEmbedding                not written yet" in shown
-    assert shown[-1] == "You have written 1 of 16 parts."
+    assert shown[-1] == "You have written 1 of 20 parts."
     done = subprocess.run([sys.executable, "-m", "vit_course.mine"], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == shown
 

@@ -1,7 +1,7 @@
 """Checks of arguments, for the package itself: ``ValueError`` names the argument, what was expected and what came."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from numbers import Integral, Real
 
 import torch
@@ -138,3 +138,37 @@ def image_datasets(**datasets: object) -> None:
         if not isinstance(dataset, TensorDataset) or len(dataset.tensors) != 2 or not len(dataset):
             came = f"{len(dataset)} images" if isinstance(dataset, TensorDataset) else type(dataset).__name__
             raise ValueError(f"{name} must be a TensorDataset of images and labels with at least one image; got {came}")
+
+
+def maps_of_layers(maps: object) -> None:
+    """Check that ``maps`` is a list with the attention weights of each layer, square and all of one shape."""
+    if not isinstance(maps, Sequence) or not maps:
+        came = "an empty one" if isinstance(maps, Sequence) else type(maps).__name__
+        raise ValueError(f"maps must be a list with one tensor a layer; got {came}")
+    for layer in maps:
+        float_tensor("maps", layer, "b heads s s")
+    for layer in maps:
+        if layer.shape != maps[0].shape or layer.shape[-1] != layer.shape[-2]:
+            shapes = [tuple(each.shape) for each in maps]
+            raise ValueError(f"maps must be square and all of one shape, (b, heads, s, s); got {shapes}")
+
+
+def grid_of(name: str, grid_size: object, patches: int) -> None:
+    """Check that ``grid_size`` is a pair ``(gh, gw)`` with this number of patches."""
+    if not isinstance(grid_size, (tuple, list)):
+        raise ValueError(f"{name} must be a pair (gh, gw); got {grid_size!r}")
+    gh, gw = size_pair(name, grid_size)
+    if gh * gw != patches:
+        raise ValueError(f"{name} must have n = {patches} patches; got {gh} x {gw} = {gh * gw}")
+
+
+def heads_of(model: nn.Module, heads: object) -> None:
+    """Check that ``heads`` holds pairs ``(layer, head)``, counted from 0, of heads that the model has."""
+    layers = model.encoder.layers
+    for pair in heads if isinstance(heads, Collection) else [heads]:
+        if not isinstance(pair, Sequence) or len(pair) != 2:
+            raise ValueError(f"heads must hold pairs (layer, head), such as [(0, 1)]; got {pair!r}")
+        layer, head = pair
+        at_most("layer", whole_number("layer", layer, minimum=0), "num_layers - 1", len(layers) - 1)
+        last = layers[layer].self_attention.num_heads - 1
+        at_most("head", whole_number("head", head, minimum=0), "num_heads - 1", last)

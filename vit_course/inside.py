@@ -1,19 +1,20 @@
-"""Lesson 07: what one measures inside a trained model.
+"""Lesson 09: what one measures inside a trained model.
 
 Attention rollout is Abnar and Zuidema's (arXiv 2005.00928); filters, positions and distances are the three panels of
-Figure 7 in arXiv 2010.11929. Nothing here changes a model or needs its gradients.
+Figure 7 in arXiv 2010.11929. Nothing here changes a model or needs its gradients. A model is any Vision Transformer
+whose modules have the course's names, such as the reader's own.
 """
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 import torch.nn.functional as F
-from einops import einsum, rearrange, reduce
+from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vit_course import VisionTransformer, arguments
+from vit_course import arguments
 from vit_course.attention import attention_weights
 
 PORTION = 128  # images at a time: faster on a processor than a thousand at once
@@ -23,8 +24,7 @@ def attention_maps(model: nn.Module, images: Float[Tensor, "b c h w"]) -> list[F
     """Return the attention weights of every layer, before any dropout; every row sums to 1.
 
     Args:
-        model: any Vision Transformer whose modules have the course's names, the reader's own for example. It runs
-            once, in the mode that it is in.
+        model: runs once, in the mode that it is in.
         images: of the model's size.
     """
     maps = []
@@ -56,44 +56,45 @@ def attention_rollout(maps: Sequence[Float[Tensor, "b heads s s"]]) -> Float[Ten
     Raises:
         ValueError: no maps, or maps that are not square or not all of one shape.
     """
-    _one_shape(maps)
-    identity = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype, device=maps[0].device)
+    arguments.maps_of_layers(maps)
+    identity = torch.eye(maps[0].shape[-1]).to(maps[0])
     rollout = identity.expand(len(maps[0]), -1, -1)
     for layer in maps:
-        rollout = (reduce(layer, "b heads i j -> b i j", "mean") + identity) / 2 @ rollout
+        rollout = (0.5 * layer.mean(dim=1) + 0.5 * identity) @ rollout
     return rollout
 
 
 def attention_distance(
-    maps: Sequence[Float[Tensor, "b heads s s"]], *, grid_size: tuple[int, int], patch_size: int = 1
+    maps: Sequence[Float[Tensor, "b heads s s"]], grid_size: tuple[int, int]
 ) -> Float[Tensor, "layers heads"]:
     """Figure 7, right: how far away, on average, a patch looks.
 
     Args:
         maps: what :func:`attention_maps` returns: each ``(b, heads, n + 1, n + 1)``, the class token first.
         grid_size: patches ``(gh, gw)``, ``gh * gw = n``.
-        patch_size: side of a patch in pixels, for distances in pixels; 1 gives them in patches.
 
     Returns:
-        ``(layers, heads)``: the distance between the centres of query and key patch, weighted by attention, its mean
-        over images and query patches. The class token is left out on both sides, the other weights are shared anew.
+        ``(layers, heads)``: the distance between the centers of query and key patch in patches, weighted by attention,
+        its mean over images and query patches. The class token is left out on both sides, and the other weights are
+        divided by their sum.
 
     Raises:
         ValueError: no maps, maps of different shapes, or a grid that does not fit them.
     """
-    _one_shape(maps)
-    gh, gw = arguments.size_pair("grid_size", grid_size)
-    if gh * gw + 1 != maps[0].shape[-1]:
-        raise ValueError(f"grid_size must have n = {maps[0].shape[-1] - 1} patches; got {gh} x {gw} = {gh * gw}")
-    side = arguments.whole_number("patch_size", patch_size)
-    centres = torch.cartesian_prod(torch.arange(gh), torch.arange(gw)).to(maps[0]) * side
-    distances = torch.linalg.vector_norm(centres[:, None] - centres, dim=-1)
-    patches = torch.stack(list(maps))[..., 1:, 1:]
-    weights = patches / patches.sum(dim=-1, keepdim=True)
-    return reduce(weights * distances, "layers b heads i j -> layers heads i", "sum").mean(dim=-1) / len(maps[0])
+    arguments.maps_of_layers(maps)
+    arguments.grid_of("grid_size", grid_size, maps[0].shape[-1] - 1)
+    gh, gw = grid_size
+    centers = torch.cartesian_prod(torch.arange(gh), torch.arange(gw)).to(maps[0])
+    distances = torch.cdist(centers, centers)
+    layers = []
+    for layer in maps:
+        weights = layer[..., 1:, 1:]
+        weights = weights / weights.sum(dim=-1, keepdim=True)
+        layers.append((weights * distances).sum(dim=-1).mean(dim=(0, 2)))
+    return torch.stack(layers)
 
 
-def position_similarity(model: VisionTransformer) -> Float[Tensor, "gh gw gh gw"]:
+def position_similarity(model: nn.Module) -> Float[Tensor, "gh gw gh gw"]:
     """Figure 7, centre: cosine similarity of the patches' position embeddings, each with each.
 
     Returns:
@@ -104,9 +105,7 @@ def position_similarity(model: VisionTransformer) -> Float[Tensor, "gh gw gh gw"
     return rearrange(directions @ directions.T, "(gh gw) (to_h to_w) -> gh gw to_h to_w", gh=gh, to_h=gh)
 
 
-def projection_components(
-    model: VisionTransformer, count: int
-) -> tuple[Float[Tensor, "count c p p"], Float[Tensor, "count"]]:
+def projection_components(model: nn.Module, count: int) -> tuple[Float[Tensor, "count c p p"], Float[Tensor, "count"]]:
     """Figure 7, left: the strongest principal components of the ``d`` filters, ``c p p``, of the patch projection.
 
     Returns:
@@ -128,7 +127,7 @@ def projection_components(
 
 
 @torch.no_grad()
-def layer_tokens(model: VisionTransformer, images: Float[Tensor, "b c h w"]) -> list[Float[Tensor, "b s d"]]:
+def layer_tokens(model: nn.Module, images: Float[Tensor, "b c h w"]) -> list[Float[Tensor, "b s d"]]:
     """Return the tokens after the embedding and after every block: ``num_layers + 1`` of ``(b, n + 1, d)``.
 
     The final LayerNorm is not applied; ``model.encoder.ln`` of the last ones is what the head reads from.
@@ -139,7 +138,7 @@ def layer_tokens(model: VisionTransformer, images: Float[Tensor, "b c h w"]) -> 
     return tokens
 
 
-def silence_heads(model: VisionTransformer, heads: Iterable[tuple[int, int]]) -> VisionTransformer:
+def silence_heads(model: nn.Module, heads: Collection[tuple[int, int]]) -> nn.Module:
     """Return a copy of the model in which each of these heads adds nothing to its layer's output.
 
     Heads are pairs ``(layer, head)``, counted from 0. Their columns of ``out_proj.weight`` become zero.
@@ -147,25 +146,19 @@ def silence_heads(model: VisionTransformer, heads: Iterable[tuple[int, int]]) ->
     Raises:
         ValueError: not pairs, or a layer or a head that the model does not have.
     """
-    model = copy.deepcopy(model)
-    layers = model.encoder.layers
-    pairs = list(heads) if isinstance(heads, Iterable) else [heads]
-    for pair in pairs:
-        if not isinstance(pair, Sequence) or len(pair) != 2:
-            raise ValueError(f"heads must hold pairs (layer, head), such as [(0, 1)]; got {pair!r}")
-        layer, head = pair
-        arguments.at_most("layer", arguments.whole_number("layer", layer, minimum=0), "num_layers - 1", len(layers) - 1)
-        attention = layers[layer].self_attention
-        last = attention.num_heads - 1
-        arguments.at_most("head", arguments.whole_number("head", head, minimum=0), "num_heads - 1", last)
-        width = attention.qkv.in_features // attention.num_heads
-        attention.out_proj.weight.detach()[:, head * width : (head + 1) * width] = 0
-    return model
+    arguments.heads_of(model, heads)
+    changed = copy.deepcopy(model)
+    with torch.no_grad():
+        for layer, head in heads:
+            attention = changed.encoder.layers[layer].self_attention
+            e = attention.qkv.in_features // attention.num_heads
+            attention.out_proj.weight[:, head * e : (head + 1) * e] = 0
+    return changed
 
 
 @torch.no_grad()
 def head_ablation(
-    model: VisionTransformer, images: Float[Tensor, "b c h w"], labels: Int[Tensor, "b"]
+    model: nn.Module, images: Float[Tensor, "b c h w"], labels: Int[Tensor, "b"]
 ) -> Float[Tensor, "layers heads"]:
     """Return the accuracy in [0, 1] that is left when one head is silenced, for each head alone: ``(layers, heads)``.
 
@@ -200,17 +193,6 @@ def nearest(
     arguments.float_tensor("features", features, "n d")
     arguments.shaped("queries", queries, "m d", (None, features.shape[1]))
     arguments.at_most("count", arguments.whole_number("count", count), "n", len(features))
-    similarity = einsum(F.normalize(queries, dim=-1), F.normalize(features, dim=-1), "m d, n d -> m n")
-    return tuple(similarity.topk(count, dim=-1))
-
-
-def _one_shape(maps: Sequence[Tensor]) -> None:
-    if not isinstance(maps, Sequence) or not maps:
-        came = "an empty one" if isinstance(maps, Sequence) else type(maps).__name__
-        raise ValueError(f"maps must be a list with one tensor a layer; got {came}")
-    for layer in maps:
-        arguments.float_tensor("maps", layer, "b heads s s")
-    for layer in maps:
-        if layer.shape != maps[0].shape or layer.shape[-1] != layer.shape[-2]:
-            shapes = [tuple(each.shape) for each in maps]
-            raise ValueError(f"maps must be square and all of one shape, (b, heads, s, s); got {shapes}")
+    cosines = F.normalize(queries, dim=-1) @ F.normalize(features, dim=-1).T
+    values, indices = cosines.topk(count, dim=-1)
+    return values, indices

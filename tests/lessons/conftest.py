@@ -34,5 +34,5 @@ def fixture(number):
     return names
 
 
-for number in ("00", "01", "02", "03", "04", "05", "06", "07", "08", "appendix"):
+for number in ("00", "01", "02", "03", "04", "05", "06", "07", "08", "09", "appendix"):
     globals()[f"lesson_{number}"] = fixture(number)

@@ -1,4 +1,4 @@
-"""Checks of lesson 07's parts: rollout, attention distance, nearest neighbors, and heads that are silenced."""
+"""Checks of lesson 09's parts: rollout, attention distance, nearest neighbors, and heads that are silenced."""
 
 import copy
 from collections.abc import Callable
@@ -56,15 +56,10 @@ GRIDS = [
 ]
 
 
-def distance_reference(maps: list[Tensor], grid_size: tuple[int, int]) -> Tensor:
-    """Return the course's attention distance, in patches."""
-    return inside.attention_distance(maps, grid_size=grid_size)
-
-
 attention_distance = declare(
     "attention_distance",
     "attention_distance",
-    distance_reference,
+    inside.attention_distance,
     [GRIDS],
     "attention_distance",
     stages=["attention_distance.distance attention_distance.weights", "attention_distance.spread"],

@@ -7,11 +7,11 @@ from types import ModuleType
 import torch
 from torch import nn
 
-from vit_course import attention, checks, embedding, encoder, model, training, transfer
+from vit_course import attention, checks, embedding, encoder, inside, model, training, transfer
 from vit_course.checks.compare import same
 from vit_course.checks.verdict import Verdict, fail
 
-REFERENCE = (embedding, attention, encoder, model, training, transfer)
+REFERENCE = (embedding, attention, encoder, model, training, transfer, inside)
 
 
 @dataclass(frozen=True)
@@ -101,5 +101,9 @@ PARTS = {
         Part("replace_head", "08", transfer, checks.replace_head),
         Part("fine_tune", "08", transfer, checks.fine_tune),
         Part("resize_positions", "08", transfer, checks.resize_positions),
+        Part("attention_rollout", "09", inside, checks.attention_rollout),
+        Part("attention_distance", "09", inside, checks.attention_distance),
+        Part("nearest", "09", inside, checks.nearest),
+        Part("silence_heads", "09", inside, checks.silence_heads),
     )
 }
