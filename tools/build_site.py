@@ -27,6 +27,7 @@ from pathlib import Path
 
 from sphinx.cmd.build import main as sphinx
 
+from tools.clinic_pages import clinic_pages
 from tools.colab_copies import write_copies
 from tools.site_links import DOCUMENT_PAGES, ROOT, assignments, lessons, on_the_site, published
 
@@ -41,6 +42,9 @@ def lay_out(source: Path) -> None:
         target = source / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
+    for path, text in clinic_pages().items():
+        (source / path).parent.mkdir(exist_ok=True)
+        (source / path).write_text(text, encoding="utf-8")
     (source / "_lessons.md").write_text("\n\n".join(map(presented, lessons())), encoding="utf-8")
     rows = {name: module_page(source, name) for name in modules()}
     for table, names in (("reference", REFERENCE), ("around", [name for name in rows if name not in REFERENCE])):

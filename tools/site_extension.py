@@ -17,19 +17,21 @@ from sphinx.application import Sphinx
 from sphinx.writers.html5 import HTML5Translator
 
 from tools.build_site import module_file
-from tools.site_links import ROOT, assignments, lessons, on_the_site, published
+from tools.site_links import ROOT, assignments, cases_on_their_pages, lessons, on_the_site, published, whole_notebook
 
 POINTS = 96 / 72  # pixels of the screen in a point of an SVG file
 
 
 def lead_links_of_a_notebook(app: Sphinx, page: str, content: list[str]) -> None:
-    """Lead the links of a notebook to the site."""
+    """Lead the links of a notebook to the site, and those of a page to the cases of the bug clinic."""
     if page.startswith("notebooks/"):
         notebook = json.loads(content[0])
         for cell in notebook["cells"]:
             if cell["cell_type"] == "markdown":
-                cell["source"] = on_the_site("".join(cell["source"]), f"{page}.ipynb")
+                cell["source"] = on_the_site("".join(cell["source"]), whole_notebook(page))
         content[0] = json.dumps(notebook, ensure_ascii=False)
+    else:
+        content[0] = cases_on_their_pages(content[0])
 
 
 def lead_links_of_an_included_file(app: Sphinx, file: Path, page: str, content: list[str]) -> None:
@@ -125,7 +127,7 @@ class Translator(HTML5Translator):
 def source_of(page: str) -> str:
     """Return the file of the repository that a page, such as ``glossary.md`` or ``api/model.md``, is made of."""
     if page.startswith("notebooks/"):
-        return page
+        return whole_notebook(page.removesuffix(".ipynb"))
     module = page.removeprefix("api/").removesuffix(".md")
     return module_file(module) if page.startswith("api/") and module != "index" else f"docs/pages/{page}"
 
@@ -144,10 +146,13 @@ def add_buttons(app: Sphinx, page: str, template: str, context: dict, doctree: n
         return
     repository = published()
     buttons, name = context["header_buttons"], f"{Path(page).name}.ipynb"
-    if repository and ROOT / f"{page}.ipynb" in lessons():
+    whole = ROOT / whole_notebook(page)
+    if repository and whole in lessons():
         launch = next(button for button in buttons if button["label"] == "launch-buttons")
+        for button in launch["buttons"]:  # a case of the bug clinic is part of a notebook of the repository
+            button["url"] = re.sub(r"(/|%2F)case_\d+\.ipynb", ".ipynb", button["url"])
         words = dict(text="Colab", tooltip="Launch on Colab", icon="_static/images/logo_colab.png")
-        launch["buttons"].append(dict(type="link", url=repository.colab(name), **words))
+        launch["buttons"].append(dict(type="link", url=repository.colab(whole.name), **words))
     words = dict(text="", tooltip="Download the notebook", icon="fas fa-download", label="download-notebook-button")
     buttons.append(dict(type="link", url=name, **words))
 
@@ -159,6 +164,8 @@ def finish(app: Sphinx, error: Exception | None) -> None:
             target = Path(app.outdir, path.relative_to(ROOT))
             if target.with_suffix(".html").exists():
                 shutil.copyfile(path, target)
+        for path in Path(app.srcdir, "notebooks").glob("*/case_*.ipynb"):
+            shutil.copyfile(path, Path(app.outdir, path.relative_to(app.srcdir)))
         for pattern in ("**/*.map", "**/*.html"):
             for path in Path(app.outdir, "_static").glob(pattern):
                 path.unlink()

@@ -24,6 +24,8 @@ SECTION_PAGES = {  # where another page has those of its sections that are linke
     "notebooks/assignments/README.md": "for_teachers",
 }
 
+CLINIC = "notebooks/10_bug_clinic.ipynb"  # each of its cases has a page of its own on the site
+
 CODE = re.compile(
     r"^ {0,3}(?P<fence>`{3,}|~{3,})[^\n]*\n.*?^ {0,3}(?P=fence)[`~]*[ \t]*$"  # a block between fences
     r"|(?<!`)(?P<ticks>`+)(?!`)[^\n]*?(?<!`)(?P=ticks)(?!`)",  # a span between backticks
@@ -88,6 +90,21 @@ def assignments(root: Path = ROOT) -> list[Path]:
     return sorted((root / "notebooks" / "assignments" / "release").glob("*/*.ipynb"))
 
 
+def case_page(number: int) -> str:
+    """Return the notebook on the site that shows a case of the bug clinic alone."""
+    return f"{CLINIC.removesuffix('.ipynb')}/case_{number:02}.ipynb"
+
+
+def whole_notebook(page: str) -> str:
+    """Return the notebook that a page of the site, named without its ending, is made of or is a part of."""
+    return re.sub(r"/case_\d+$", "", page) + ".ipynb"
+
+
+def cases_on_their_pages(text: str) -> str:
+    """Lead the links of a page of ``docs/pages`` to the cases of the bug clinic."""
+    return re.sub(rf"\(/{CLINIC}#10\.(\d+)-[^)]*\)", lambda case: f"(/{case_page(int(case[1]))})", text)
+
+
 def rewrite(text: str, origin: str, lead: Callable[[str, str], str | None]) -> str:
     """Lead every link of a text elsewhere; code and addresses of the web stay as they are.
 
@@ -121,6 +138,8 @@ def on_the_site(text: str, origin: str) -> str:
 
     def lead(path: str, anchor: str) -> str | None:
         document = path or origin
+        if document == CLINIC and (case := re.match(r"10\.(\d+)-", anchor)):
+            return f"/{case_page(int(case[1]))}"
         if document in DOCUMENT_PAGES:
             if not anchor:
                 return f"/{DOCUMENT_PAGES[document]}.md"

@@ -12,6 +12,7 @@ import pytest
 from jinja2 import Environment
 
 from tools import build_site, site_links
+from tools.clinic_pages import clinic_pages
 from tools.colab_copies import COMMANDS, COURSE, in_colab, write_copies
 from tools.site_links import ROOT, Repository, lessons, on_the_site, published
 
@@ -33,6 +34,7 @@ def test_links_are_led_and_code_is_left_alone():
     [
         ("#without-make-or-on-windows", "/install.md#Without-make,-or-on-Windows", None),
         ("notebooks/02_image_embedding.ipynb", "/notebooks/02_image_embedding.ipynb", None),
+        ("notebooks/10_bug_clinic.ipynb#10.3-Any-title", "/notebooks/10_bug_clinic/case_03.ipynb", None),
         ("vit_course", "/api/index.md", None),
         ("resources/runs/README.md", "/results.md", None),
         ("img/architecture.svg", "/img/architecture.svg", None),
@@ -46,6 +48,26 @@ def test_where_links_lead(link, known, unknown, monkeypatch):
     assert on_the_site(f"[words]({link})", "README.md") == f"[words]({known})"
     monkeypatch.delenv("GITHUB_REPOSITORY")
     assert on_the_site(f"[words]({link})", "README.md") == (unknown or f"[words]({known})")
+
+
+def test_every_case_of_the_bug_clinic_has_a_page_with_all_of_its_cells():
+    pages = {path: json.loads(text)["cells"] for path, text in clinic_pages().items()}
+    index = pages.pop(site_links.CLINIC)
+    assert list(pages) == [site_links.case_page(number) for number in range(1, 13)]
+    whole = json.loads((ROOT / site_links.CLINIC).read_text("utf-8"))["cells"]
+    parts = [cell["id"] for page in (index, *pages.values()) for cell in page]
+    assert sorted(parts) == sorted([*(cell["id"] for cell in whole), "cases"])
+    for number, (path, cells) in enumerate(pages.items(), start=1):
+        text = "\n".join("".join(cell["source"]) for cell in cells)
+        assert text.startswith(f"# Bug clinic {number} – ")
+        assert f"checks.clinic({number}, " in text
+        assert "\n## " not in text
+        row = next(cell["source"] for cell in index if cell["id"] == "cases")
+        assert f"/{path.removesuffix('.ipynb')}" in row.replace(".ipynb", "")
+        led = on_the_site(f"[here](#10.{number}-)", site_links.CLINIC)
+        assert (
+            led == f"[here](/{path})" == site_links.cases_on_their_pages(f"[here](/{site_links.CLINIC}#10.{number}-A)")
+        )
 
 
 @pytest.mark.parametrize(("link", "message"), [("gone.py", "which does not exist"), ("#gone", "has no heading")])

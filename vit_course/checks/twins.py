@@ -9,7 +9,7 @@ import math
 
 import torch
 import torch.nn.functional as F
-from einops import rearrange, reduce
+from einops import rearrange
 from torch import nn
 
 # --- in several parts ------------------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ def silence_heads(model, heads):
     return model
 
 
-# --- lesson 10 -------------------------------------------------------------------------------------------------------
+# --- lesson 10, cases 1 to 6 -----------------------------------------------------------------------------------------
 
 
 def masked_weights(query, key, mask):
@@ -294,40 +294,94 @@ def masked_weights(query, key, mask):
     return scores.softmax(dim=-1)
 
 
-def batch_loss(model, images, labels):
-    """Cross-entropy of the model's logits."""
-    logits = model(images)
-    return F.cross_entropy(logits, labels)
+def class_and_positions(self, patches):
+    """A class token before the patches, and a position for each."""
+    class_token = self.class_token.expand(len(patches), -1, -1)
+    tokens = torch.cat([class_token, patches], dim=1)
+    return tokens + self.positions
 
 
-def capped_rate(step, *, total_steps, warmup_steps, peak):
-    """Warm-up, half a cosine, and 0 ever after."""
-    if step < warmup_steps:
-        return peak * (step + 1) / warmup_steps
-    progress = (step - warmup_steps) / (total_steps - warmup_steps)
-    progress = min(progress, 1.0)
-    return peak * 0.5 * (1 + math.cos(math.pi * progress))
+def table_of_positions(self, tokens):
+    """One row of a table for each token, the same for every image."""
+    return tokens + self.positions
 
 
-def add_positions(self, x):
-    """Add row i of the table to token i."""
-    rows = self.pos_embedding[:, : x.shape[1]]
-    return x + rows
+def drop_path(branch, rate, training):
+    """The branch of whole images dropped, and what is kept scaled up."""
+    if not training or rate == 0.0:
+        return branch
+    keep = torch.rand(1, branch.shape[1], 1) >= rate
+    return branch * keep / (1 - rate)
 
 
-def accuracy(model, dataset, batch_size):
-    """The share of right answers over all images."""
-    model.eval()
-    rights, sizes = [], []
-    with torch.no_grad():
-        for batch in torch.arange(len(dataset)).split(batch_size):
-            images, labels = dataset[batch]
-            rights.append((model(images).argmax(dim=-1) == labels).sum().item())
-            sizes.append(len(batch))
-    return sum(rights) / sum(sizes)
+def resampled_positions(table, gh, gw):
+    """A table of positions (d, h, w), read at gh * gw points."""
+    rows, columns = torch.linspace(-1, 1, gh), torch.linspace(-1, 1, gw)
+    y, x = torch.meshgrid(rows, columns, indexing="ij")
+    points = torch.stack([x, y], dim=-1)
+    grid = F.grid_sample(table[None], points[None], align_corners=True)
+    return grid[0].flatten(1).T
 
 
-def mean_head(self, tokens):
-    """One linear layer on the mean of the patch tokens."""
-    pooled = reduce(tokens[:, 1:], "b n d -> b d", "mean")
-    return pooled @ self.head.weight.T + self.head.bias
+# --- lesson 10, cases 7 to 12 ----------------------------------------------------------------------------------------
+
+
+def rebuild_patches(visible, predicted, visible_at, hidden_at):
+    """Visible and predicted patches, each at its own place."""
+    order = torch.cat([visible_at, hidden_at], dim=1)
+    patches = torch.cat([visible, predicted], dim=1)
+    places = order.argsort(dim=1)
+    return patches.gather(1, places[:, :, None].expand_as(patches))
+
+
+def color_labels(images, patch_size, bits):
+    """The mean color of each patch, in 2^bits levels a channel, as one number; images go from -1 to 1."""
+    colors = F.avg_pool2d(images, patch_size).flatten(2) / 2 + 0.5
+    count = 2**bits
+    edges = torch.arange(1, count) / count
+    levels = torch.bucketize(colors, edges)
+    red, green, blue = levels.unbind(dim=1)
+    return (red * count + green) * count + blue
+
+
+def rotate_pairs(x, positions):
+    """Each pair of neighboring features turned by an angle in proportion to the token's position."""
+    e = x.shape[-1]
+    frequencies = 10_000.0 ** (-torch.arange(0, e, 2) / e)
+    angles = (positions[:, None] * frequencies).repeat_interleave(2, dim=-1)
+    first, second = x.unflatten(-1, (-1, 2)).unbind(dim=-1)
+    turned = torch.stack([-second, first], dim=-1).flatten(-2)
+    return x * angles.cos() + turned * angles.sin()
+
+
+def cutmix(images, keep, row, column):
+    """A box of the image's shape from the next image, and the share of the own pixels that are left."""
+    height, width = images.shape[-2:]
+    side = (1 - keep) ** 0.5 / 2
+    inside_rows = (torch.arange(height) - row).abs() < side * height
+    inside_columns = (torch.arange(width) - column).abs() < side * width
+    box = inside_rows[:, None] & inside_columns
+    kept = 1 - box.float().mean()
+    return torch.where(box, images.flip(0), images), kept
+
+
+def window_mask(size, window, shift):
+    """Which tokens of a shifted window are neighbors in the image too."""
+    regions = torch.zeros(1, 1, size, size)
+    cuts = slice(0, -window), slice(-window, -shift), slice(-shift, None)
+    for number in range(9):
+        rows, columns = cuts[number // 3], cuts[number % 3]
+        regions[:, :, rows, columns] = number
+    windows = rearrange(regions, "1 1 (a p) (b q) -> (a b) (p q)", p=window, q=window)
+    return windows[:, :, None] == windows[:, None]
+
+
+def layer_settings(name, ndim, num_blocks):
+    """The scale of a parameter's learning rate, by its layer, and its weight decay."""
+    layer = num_blocks + 1
+    if name.startswith(("cls_token", "reg_token", "pos_embed", "patch_embed")):
+        layer = 0
+    elif name.startswith("blocks."):
+        layer = int(name.split(".")[1]) + 1
+    decays = ndim > 1 and name not in ("cls_token", "reg_token", "pos_embed")
+    return 0.75 ** (num_blocks + 1 - layer), 0.05 if decays else 0.0
