@@ -1,4 +1,4 @@
-# One command for each thing; what each needs is installed first. Without make, see the README.
+# One command for each thing; what each needs is installed first. Without make, see docs/pages/install.md.
 PYTHON ?= python3
 
 # Which versions: pinned are those of requirements.txt, in .venv; oldest and newest are the two ends of pyproject.toml's
