@@ -14,7 +14,7 @@ GROUPS = ("digits", "fashion_mnist", "cifar10")
 SHIPPED = "fashion_mnist-long-seed0"
 LIMITS = {  # what limits the accuracy of each command
     "--dataset digits --threads 1": (
-        "There are only 1,221 training images and 360 test images, so one test image changes the accuracy by 0.3 points."
+        "There are only 1,221 training images and 360 test images, so one test image counts for 0.3 points."
     ),
     "--dataset fashion_mnist --threads 2": (
         "An image is cut into only four patches of 14 × 14 pixels. The model learns quickly, but it loses detail."
@@ -163,11 +163,11 @@ PAGE = """# Recorded runs
 
 <!-- written by tools/write_run_pages.py from the logs in this folder: change those, not this page -->
 
-Every row is a command that you can run yourself if you write `.venv/bin/python` for `python` and `.venv/bin/torchrun`
-for `torchrun`. It creates a folder in `runs/` with its settings, log, checkpoints and weights. All choices were made on
-a validation split of the training images, and the test set was used once, at the end of each run. Where there are
-several seeds, the accuracy is the median, with the lowest and highest values in parentheses. If you repeat a command on
-the same machine, the weights are identical; on another machine, the accuracy may differ by some tenths of a point.
+Every row is a command that you can run yourself after `source .venv/bin/activate`. It creates a folder in `runs/` with
+its settings, log, checkpoints and weights. All choices were made on a validation split of the training images, and the
+test set was used once, at the end of each run. Where there are several seeds, the accuracy is the median, with the
+lowest and highest values in parentheses. If you repeat a command on the same machine, the weights are identical; on
+another machine, the accuracy may differ by some tenths of a point.
 
 {results}
 
@@ -203,7 +203,8 @@ This Vision Transformer classifies small images of clothing. It cuts an image in
 ```python
 from vit_course.weights import load_trained
 
-model, about = load_trained("fashion_mnist")  # about: dataset, class_names, mean and std of the training images
+# about: dataset, class_names, mean and std of the training images
+model, about = load_trained("fashion_mnist")
 ```
 
 | | |

@@ -453,15 +453,21 @@ def convert(source: Path, target: Path, layout: str, patch_size: int | None = No
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the command; status 1 with a line that says what is wrong."""
+    """Run the command; exit with status 1 after printing an error."""
     parser = argparse.ArgumentParser(
         prog="python -m vit_course.weights",
-        description="Write a Vision Transformer's checkpoint in the names of another library.",
+        description="Convert a checkpoint of a Vision Transformer to the parameter names of another library.",
     )
-    parser.add_argument("input", type=Path, help="safetensors, or a file from torch.save that holds tensors only")
-    parser.add_argument("output", type=Path, help="safetensors, or .pt; must not exist")
+    parser.add_argument(
+        "input", type=Path, help="a safetensors file, or a file from torch.save that contains only tensors"
+    )
+    parser.add_argument("output", type=Path, help="a .safetensors or .pt file that does not exist yet")
     parser.add_argument("--to", required=True, choices=("vit_course", "torchvision", "timm", "huggingface"))
-    parser.add_argument("--patch-size", type=int, help="pixels; for checkpoints of this course that do not say it")
+    parser.add_argument(
+        "--patch-size",
+        type=int,
+        help="side of a patch in pixels, for checkpoints of this course that do not contain it",
+    )
     options = parser.parse_args(argv)
     layout = "huggingface, as saved" if options.to == "huggingface" else options.to
     try:
