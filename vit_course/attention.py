@@ -48,7 +48,7 @@ class MultiHeadSelfAttention(nn.Module):
     Raises:
         ValueError: a size or a dropout is out of range, or ``num_heads`` does not divide ``hidden_dim``.
 
-    Differs from torchvision: a layer ``qkv`` instead of a bare ``in_proj_weight``, also in the order ``(three heads e)``.
+    Differs from torchvision: a layer ``qkv`` instead of a bare ``in_proj_weight``; both are ``(three heads e)``.
     """
 
     def __init__(self, *, hidden_dim: int, num_heads: int, attention_dropout: float = 0.0) -> None:

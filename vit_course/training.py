@@ -40,7 +40,7 @@ def learning_rate_schedule(step: int, *, total_steps: int, warmup_steps: int, pe
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
-    """Return two groups for the optimizer: weights of linear layers and convolutions, with weight decay, and the rest."""
+    """Return two parameter groups: the weights of linear layers and convolutions, with weight decay, and the others."""
     arguments.real_number("weight_decay", weight_decay)
     decayed = [module.weight for module in model.modules() if isinstance(module, (nn.Linear, nn.Conv2d))]
     in_layers = set(decayed)
@@ -54,7 +54,7 @@ def train_step(
     """Train on one batch with cross-entropy, in train mode; return the loss before the step.
 
     Args:
-        model, optimizer: a model from images to logits ``(b, k)``, without a softmax, and the optimizer of its parameters.
+        model, optimizer: maps images to logits ``(b, k)``, without a softmax; has the model's parameters.
         images, labels: on the model's device; labels that do not fit raise a ``ValueError``.
     """
     arguments.one_label_an_image(images, labels)

@@ -33,9 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["vit_course.train.__main__", "sklearn.datasets", "sklearn.model_selection"])
 SHORT = shlex.split("--epochs 2 --batch-size 256 --checkpoint-steps 1")  # two steps an epoch
-LOST = (
-    r"error: process {} of 2 lost another one, and a run needs all of them: .+\nstopped; no progress is lost\. Continue .*"
-)
+LOST = r"error: process {} of 2 lost another one, and a run needs all of them: .+\nstopped; no progress is lost\. .*"
 
 
 def session(folder: Path, *options: str, prepare: Callable | None = None, **environment: str) -> BaseProcess:
