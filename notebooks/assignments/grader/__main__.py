@@ -49,7 +49,7 @@ def collect(options: argparse.Namespace) -> None:
 
     folder, sources = _class(options)
     if not options.download:
-        raise Stop("say which file or folder: make collect FROM=downloads.zip")
+        raise Stop("name a zip file or a folder: make collect FROM=downloads.zip")
     placed, lines = sort(Path(options.download), folder, sources, options.pattern, replace=options.replace)
     print(*lines, f"{len(placed)} notebooks placed, {len(lines)} not", sep="\n")
 
@@ -84,7 +84,7 @@ def grade(options: argparse.Namespace) -> None:
         with folder.gradebook() as gradebook:
             print(table(*report(gradebook, folder, sources, options.student)), *failures.values(), sep="\n")
     if failures:
-        raise Stop("Not everything could be graded; the last lines say what, and why.")
+        raise Stop("Not everything could be graded; the last lines list what is missing, and why.")
 
 
 def formgrader(options: argparse.Namespace) -> None:
@@ -210,7 +210,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (Stop, SourceError, CannotConfine) as error:
         message = str(error)
     except Timeout:
-        message = "another grading run is at work in this folder. Wait for it, or end it."
+        message = "another grading run is active in this folder. Wait for it, or stop it."
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "nbgrader":
             raise
