@@ -1,4 +1,4 @@
-# One command for each thing; what each needs is installed first. Without make, see the README.
+# One command for each thing; what each needs is installed first. Without make, see docs/pages/install.md.
 PYTHON ?= python3
 
 # Which versions: pinned are those of requirements.txt, in .venv; oldest and newest are the two ends of pyproject.toml's
@@ -45,47 +45,47 @@ lab: copies  ## open the course in JupyterLab, in copies of your own
 	@# served from here, not from my_course/, or the pictures in img/ could not be shown
 	PYTHONPATH="$(CURDIR)/notebooks/assignments" $(BIN)/jupyter lab --ServerApp.root_dir=. $(LAB_OPTIONS) my_course/00_start_here.ipynb
 
-update: $(INSTALLED)  ## get the newest version of the course; what you wrote stays
+update: $(INSTALLED)  ## get the newest version of the course; your work is kept
 	@$(BIN)/python -m tools.my_course --pull
 	@$(MAKE) --no-print-directory copies
 
 fresh: $(INSTALLED)  ## start a lesson over, LESSON=03, or one of its exercises, EXERCISE=its name
 	@$(BIN)/python -m tools.my_course --fresh "$(LESSON)" --exercise "$(EXERCISE)"
 
-test: $(INSTALLED)  ## run the unit tests, and every notebook, whose outputs must be those that are stored
+test: $(INSTALLED)  ## run the unit tests and all notebooks, and compare the outputs with the stored ones
 	$(PYTEST) $(PARALLEL) $(NBVAL) tests notebooks
 
-test-all: test $(PEERS_INSTALLED) $(CLASS_INSTALLED) $(SITE_INSTALLED)  ## the same, then other libraries' models, worked solutions, grading a class, a browser
+test-all: test $(PEERS_INSTALLED) $(CLASS_INSTALLED) $(SITE_INSTALLED)  ## the same, and also other libraries' models, worked solutions, the grading of a class, a browser
 	PYTHONPATH=$(ENV)/peers $(PYTEST) tests/peers
 	$(PYTEST) $(PARALLEL) tests/slow tests/grader
 	$(PYTEST) tests/browser
 
-lint: $(INSTALLED)  ## check style and formatting of modules and notebooks
+lint: $(INSTALLED)  ## check the style and formatting of modules and notebooks
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m tools.execute_notebooks --check
 
-rebuild: $(WHAT:%=rebuild-%)  ## write generated files again; WHAT=figures, notebooks, runs, benchmarks or solutions (the first two by default)
+rebuild: $(WHAT:%=rebuild-%)  ## regenerate files; WHAT=figures, notebooks, runs, benchmarks or solutions (the first two by default)
 
 site: $(SITE_INSTALLED)  ## build the website into docs/_build/html
 	$(BIN)/python -m tools.build_site
 
-release: $(CLASS_INSTALLED)  ## teachers: write the student editions of the assignments, and the folder of a class
+release: $(CLASS_INSTALLED)  ## teachers: write the student editions of the assignments and create the folder of a class
 	$(GRADER) release --class "$(CLASS)" --assignment "$(ASSIGNMENT)" $(OPTIONS)
 
-collect: $(CLASS_INSTALLED)  ## teachers: sort what was handed in, FROM=a zip file or a folder
+collect: $(CLASS_INSTALLED)  ## teachers: sort submissions into the folder of the class, FROM=a zip file or a folder
 	$(GRADER) collect --class "$(CLASS)" --from "$(FROM)" $(OPTIONS)
 
-grade: $(CLASS_INSTALLED)  ## teachers: mark what was handed in, CLASS=the folder of the class
+grade: $(CLASS_INSTALLED)  ## teachers: grade the submissions, CLASS=the folder of the class
 	$(GRADER) grade --class "$(CLASS)" --assignment "$(ASSIGNMENT)" $(OPTIONS)
 
-formgrader: $(CLASS_INSTALLED)  ## teachers: mark written answers by hand
+formgrader: $(CLASS_INSTALLED)  ## teachers: mark the written answers
 	$(GRADER) formgrader --class "$(CLASS)" $(OPTIONS)
 
-feedback: $(CLASS_INSTALLED)  ## teachers: write a page for every student
+feedback: $(CLASS_INSTALLED)  ## teachers: write a feedback page for each student
 	$(GRADER) feedback --class "$(CLASS)" --assignment "$(ASSIGNMENT)" $(OPTIONS)
 
-grades: $(CLASS_INSTALLED)  ## teachers: write the marks as CSV for a learning-management system
+grades: $(CLASS_INSTALLED)  ## teachers: write the marks to a CSV file for a learning-management system
 	$(GRADER) grades --class "$(CLASS)" --assignment "$(ASSIGNMENT)" $(OPTIONS)
 
 # What make lab and make update call.

@@ -1,4 +1,4 @@
-"""What the README says is so: links, commands, minutes, names and results."""
+"""What the README and the pages of the website state is true: links, commands, minutes, names and results."""
 
 import inspect
 import json
@@ -15,6 +15,7 @@ from vit_course.train.__main__ import parser
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "pages").glob("*.md")}
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 LESSON = r"\]\((?:notebooks/)?(\w+\.ipynb)\) \| ([^|]+) \| (\d+) \+ (\d+) \|"
 ROWS = re.findall(LESSON + r" (\d+) \|", README)
@@ -29,7 +30,8 @@ def test_links_lead_somewhere(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     headings = re.findall(r"^#+ (.*)", text, flags=re.MULTILINE)
     anchors = {"#" + re.sub(r"[^\w\s-]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
-    targets = [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if not target.startswith("https://")]
+    targets = re.findall(r"\]\(([^)\s]+)\)|\bsrc=\"([^\"]+)\"", text)
+    targets = [target for target in map("".join, targets) if not target.startswith("https://")]
     assert [target for target in targets if target not in anchors and not (ROOT / target).exists()] == []
 
 
@@ -46,7 +48,7 @@ def test_every_command_that_is_named_exists():
 def test_the_plain_commands_are_those_of_the_makefile():
     """Whoever has no make types the same."""
     options = [re.search(rf"^{name} := (.*)$", MAKEFILE, flags=re.MULTILINE)[1] for name in ("PARALLEL", "NBVAL")]
-    assert f".venv/bin/python -m pytest {' '.join(options)} tests notebooks" in README
+    assert f".venv/bin/python -m pytest {' '.join(options)} tests notebooks" in PAGES["install"]
 
 
 def test_every_lesson_is_listed_with_its_own_minutes_here_and_in_start_here():
@@ -94,7 +96,8 @@ def test_the_result_is_the_logs():
 
 
 def test_the_code_does_what_its_comments_say():
-    code, loading, moving = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    card = (ROOT / "resources" / "fashion_mnist_patch4.md").read_text(encoding="utf-8")
+    code, moving, loading = re.findall(r"```python\n(.*?)```", README + card, flags=re.DOTALL)
     names = {"images": torch.rand(1, 3, 224, 224)}
     exec(code, names)
     assert sum(parameter.numel() for parameter in names["model"].parameters()) == 86_567_656
@@ -112,7 +115,7 @@ def test_the_code_does_what_its_comments_say():
 
 
 def test_commands_for_training_can_be_typed_as_they_stand():
-    commands = re.findall(r"-m vit_course\.train ([^#\n]*)", README)
+    commands = re.findall(r"-m vit_course\.train ([^#\n]*)", PAGES["results"])
     assert len(commands) == 3
     for command in commands:
         options = parser().parse_args(command.split())
@@ -122,7 +125,7 @@ def test_commands_for_training_can_be_typed_as_they_stand():
 def test_each_published_document_has_a_row_whose_classes_are_in_its_section():
     """test_published_vits.py runs every class of the notebook."""
     cells = nbformat.read(ROOT / "notebooks" / "appendix_published_implementations.ipynb", as_version=4).cells
-    rows = re.findall(r"\| A\.(\d): (.*) \| yes \|", README)
+    rows = re.findall(r"\| A\.(\d): (.*) \| yes \|", PAGES["errata"])
     assert [int(section) for section, _ in rows] == [1, 2, 3, 4, 5]
     classes, section = {}, 0
     for cell in cells:

@@ -316,7 +316,7 @@ def test_every_option_that_decides_the_result_must_stay(finished):
         other = "another" if isinstance(value, str) else str(value + 1)
         words = [flag.replace("--", "--no-") if value else flag] if isinstance(value, bool) else [flag, other]
         said = refused(finished, "--resume", *words)
-        assert re.search(rf"this run was started with {flag} {value}, not .*: leave it out, or change --out", said)
+        assert re.search(rf"this run was started with {flag} {value}, not .*: omit the option", said)
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_every_option_that_decides_the_result_must_stay(finished):
 )
 def test_without_a_run_and_a_data_set_nothing_is_started(words, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match=f"error: {message}: say --dataset NAME to start one"):
+    with pytest.raises(SystemExit, match=f"error: {message}: use --dataset NAME to start a run"):
         main(words.split())
     assert list(tmp_path.iterdir()) == []
 
@@ -333,7 +333,7 @@ def test_a_folder_that_holds_a_run_or_is_in_use_is_refused(killed, finished):
     for folder in (killed, finished):
         before = outcome(finished), (folder / "log.jsonl").read_bytes()
         said = refused(folder)
-        assert said == f"error: {folder} holds a run already: continue it with --resume, or name another --out"
+        assert said == f"error: {folder} already contains a run: continue it with --resume, or choose another --out"
         assert (outcome(finished), (folder / "log.jsonl").read_bytes()) == before
     with RunFolder(killed).locked():
         assert refused(killed, "--resume") == f"error: {killed} is in use: another process is training there"
@@ -429,7 +429,7 @@ def test_a_signal_stops_the_run_and_loses_nothing(
         with pytest.raises(SystemExit) as ended:
             train(tmp_path)
     assert ended.value.code == 130
-    line = f"stopped; nothing is lost. Continue with the same command and --resume --out {tmp_path}"
+    line = f"stopped; no progress is lost. Continue with the same command and --resume --out {tmp_path}"
     assert capsys.readouterr().err.splitlines()[-1] == line
     assert passed.count("step") == begun
     assert [path.stem for path in checkpoints(tmp_path)][:1] == last

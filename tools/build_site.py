@@ -38,7 +38,7 @@ REFERENCE = ("embedding", "attention", "encoder", "model", "data", "training")  
 def lay_out(source: Path) -> None:
     """Write everything that Sphinx reads into a folder."""
     shutil.copytree(DOCS / "pages", source)
-    for path in [*lessons(), *assignments(), *(ROOT / "img").glob("*.svg"), *map(ROOT.joinpath, DOCUMENT_PAGES)]:
+    for path in [*lessons(), *assignments(), *(ROOT / "img").glob("*.*g"), *map(ROOT.joinpath, DOCUMENT_PAGES)]:
         target = source / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
@@ -46,6 +46,7 @@ def lay_out(source: Path) -> None:
         (source / path).parent.mkdir(exist_ok=True)
         (source / path).write_text(text, encoding="utf-8")
     (source / "_lessons.md").write_text("\n\n".join(map(presented, lessons())), encoding="utf-8")
+    (source / "_cards.md").write_text(lesson_cards(), encoding="utf-8")
     rows = {name: module_page(source, name) for name in modules()}
     for table, names in (("reference", REFERENCE), ("around", [name for name in rows if name not in REFERENCE])):
         lines = ["| module | |", "| --- | --- |", *(rows[name] for name in names)]
@@ -60,6 +61,17 @@ def presented(lesson: Path) -> str:
     title, promise, *rest = re.split(r"\n{2,}", on_the_site(text, f"notebooks/{lesson.name}"))
     facts = [part for start in ("**Time**", "**You need**") for part in rest if part.startswith(start)]
     return "\n\n".join([f"## [{title.removeprefix('# ')}](/notebooks/{lesson.name})", promise, *facts])
+
+
+def lesson_cards() -> str:
+    """Return the README's table of lessons as a list, which the style sheet shows as cards."""
+    readme = on_the_site((ROOT / "README.md").read_text(encoding="utf-8"), "README.md")
+    rows = re.findall(r"^\| (\[[^|]+\.ipynb\)) \| ([^|]+) \| (\d+) \+ (\d+) \|", readme, re.MULTILINE)
+    cards = [
+        f"- {link}\n\n  {gain[0].upper()}{gain[1:]}.\n\n  {int(reading) + int(exercises)} minutes"
+        for link, gain, reading, exercises in rows
+    ]
+    return "\n".join(["{.cards}", *cards])
 
 
 def modules() -> list[str]:

@@ -1,12 +1,12 @@
-"""The reader's copies of the lessons and assignments, in ``my_course/``: made, brought up to date, started over.
+"""Create the reader's copies of the lessons and assignments in ``my_course/``, update them, or start one over.
 
-    python -m tools.my_course                                          make them, or bring them up to date
-    python -m tools.my_course --pull                                   get the newest course, by git pull
+    python -m tools.my_course                                          create or update the copies
+    python -m tools.my_course --pull                                   get the newest course with git pull
     python -m tools.my_course --fresh 03                               start a lesson over
-    python -m tools.my_course --fresh 02 --exercise PatchEmbedding     or one of its exercises
+    python -m tools.my_course --fresh 02 --exercise PatchEmbedding     start over only one of its exercises
 
-Bringing up to date is a merge, cell by cell, of the lesson as it was when it was copied (``my_course/.base``), the
-reader's copy, and the lesson now. A copy that the reader has worked in is put into ``my_course/history`` before.
+An update merges three versions of a lesson, cell by cell: the lesson when it was copied (``my_course/.base``), the
+reader's copy, and the lesson now. A copy that contains the reader's work is saved in ``my_course/history`` first.
 """
 
 import argparse
@@ -206,9 +206,9 @@ def pull(course: Path = ROOT) -> str:
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pull", action="store_true", help="get the newest course")
-    parser.add_argument("--fresh", metavar="LESSON", help="start a lesson over, named by its number")
-    parser.add_argument("--exercise", default="", metavar="NAME", help="only this exercise of it")
+    parser.add_argument("--pull", action="store_true", help="get the newest version of the course")
+    parser.add_argument("--fresh", metavar="LESSON", help="start a lesson over; LESSON is its number")
+    parser.add_argument("--exercise", default="", metavar="NAME", help="start over only this exercise")
     options = parser.parse_args()
     try:
         if options.pull:

@@ -20,7 +20,7 @@ DOCUMENT_PAGES = {  # files of the repository that a page of the site includes, 
     "notebooks/assignments/jupyterhub/README.md": "for_teachers",
 }
 SECTION_PAGES = {  # where another page has those of its sections that are linked to
-    "README.md": "install",
+    "README.md": "glossary",
     "notebooks/assignments/README.md": "for_teachers",
 }
 
@@ -149,6 +149,8 @@ def on_the_site(text: str, origin: str) -> str:
             return f"#{anchor}"
         if path == "vit_course":
             return "/api/index.md"
+        if path.startswith("docs/pages/"):
+            return path.removeprefix("docs/pages") + f"#{anchor}" * bool(anchor)
         if path.startswith("img/") or ROOT / path in {*lessons(), *assignments()}:
             return f"/{path}" + f"#{anchor}" * bool(anchor)
         if not (ROOT / path).exists():

@@ -12,16 +12,21 @@ from statistics import median
 RUNS = Path(__file__).resolve().parents[1] / "resources" / "runs"
 GROUPS = ("digits", "fashion_mnist", "cifar10")
 SHIPPED = "fashion_mnist-long-seed0"
-LIMITS = {  # what keeps each from more
-    "--dataset digits --threads 1": "1,221 images to learn from, and 360 to test: one of them is 0.3 points.",
-    "--dataset fashion_mnist --threads 2": "Four patches of 14 × 14 pixels: quick to learn from, and coarse.",
+LIMITS = {  # what limits the accuracy of each command
+    "--dataset digits --threads 1": (
+        "There are only 1,221 training images and 360 test images, so one test image counts for 0.3 points."
+    ),
+    "--dataset fashion_mnist --threads 2": (
+        "An image is cut into only four patches of 14 × 14 pixels. The model learns quickly, but it loses detail."
+    ),
     "--dataset fashion_mnist --preset long --threads 1": (
-        "Two thirds of what is wrong are T-shirts, shirts, pullovers and coats taken for each other. The data set's "
-        "own page gives 83.5 % for people without training in fashion, and 93 to 95 % for small convolutional networks."
+        "Two thirds of the errors confuse T-shirts, shirts, pullovers and coats with each other. For comparison, the "
+        "page of the data set reports 83.5 % for people without training in fashion, and 93 to 95 % for small "
+        "convolutional networks."
     ),
     "--dataset cifar10 --preset long --threads 1": (
-        "Time. A transformer has to learn from the images what a convolution has built in. UvA's tutorial 15 reports "
-        "75.6 % for a larger ViT after 180 epochs on a GPU."
+        "The training time is short. A transformer has to learn from the images what is built into a convolutional "
+        "network. UvA's tutorial 15 reports 75.6 % for a larger ViT after 180 epochs on a GPU."
     ),
 }
 
@@ -48,7 +53,7 @@ def device(run: dict) -> str:
 
 
 def results() -> str:
-    """Return the table of commands and what they gave."""
+    """Return the table of commands and their results."""
     lines = [
         "| command | seeds | parameters | device | minutes | test accuracy |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -67,11 +72,11 @@ def results() -> str:
         )
         options = command.partition("vit_course.train ")[2]
         notes.append(f"- `{options}`: {LIMITS[options]}")
-    return "\n".join([*lines, "", "What limits each:", "", *notes])
+    return "\n".join([*lines, "", "What limits the accuracy of each command:", "", *notes])
 
 
 def ablation() -> str:
-    """Return the table of what a change to the quick preset does, over the same seeds."""
+    """Return the table of changes to the quick preset and their effects, over the same seeds."""
     runs = read("ablation")
     by_change: dict[str, dict[int, dict]] = {}
     for run in runs:
@@ -97,7 +102,7 @@ def ablation() -> str:
 
 
 def machines() -> str:
-    """Return one line a machine that runs were recorded on."""
+    """Return one line for each machine on which runs were recorded."""
     sessions = [session for group in (*GROUPS, "ablation") for run in read(group) for session in run["sessions"]]
     lines = {
         f"- {session['processor']}, {session['cores']} cores, {session['system']}; Python {session['python']}, "
@@ -108,11 +113,11 @@ def machines() -> str:
 
 
 def load() -> str:
-    """Return a sentence on what else kept the machines busy."""
+    """Return two sentences on the load of the machines."""
     loads = [run["load_before"] for group in (*GROUPS, "ablation") for run in read(group)]
     return (
-        f"Before the runs the load average was {min(loads):.1f} to {max(loads):.1f}, the run before included; those of "
-        "the second table went two at a time."
+        f"Before each run, the load average was between {min(loads):.1f} and {max(loads):.1f}, which includes the "
+        "previous run. The runs of the second table ran two at a time."
     )
 
 
@@ -128,7 +133,7 @@ def table() -> str:
 
 
 def model_card() -> str:
-    """Return the card of the model that comes with the course."""
+    """Return the card of the model in ``resources``."""
     run = next(run for run in read("fashion_mnist") if run["name"] == SHIPPED)
     recipe, result, session = run["config"]["recipe"], run["result"], run["sessions"][0]
     return CARD.format(
@@ -156,33 +161,36 @@ def write_pages() -> None:
 
 PAGE = """# Recorded runs
 
-<!-- written by tools/write_run_pages.py from the logs beside it: change those, not this page -->
+<!-- written by tools/write_run_pages.py from the logs in this folder: change those, not this page -->
 
-Every row is a command that you can run, with `.venv/bin/python` for `python` and `.venv/bin/torchrun` for `torchrun`;
-it writes a folder `runs/…` with its config, log, checkpoints and weights.
-Choices were made on a validation split of the training images; the test set was looked at once, at the end of a run.
-With several seeds the figure is the median, the lowest and highest in brackets. On one machine a command gives the same
-weights to the last bit; on another one the last digits differ, and the accuracy by some tenths of a percent.
+Every row is a command that you can run yourself after `source .venv/bin/activate`. It creates a folder in `runs/` with
+its settings, log, checkpoints and weights. All choices were made on a validation split of the training images, and the
+test set was used once, at the end of each run. Where there are several seeds, the accuracy is the median, with the
+lowest and highest values in parentheses. If you repeat a command on the same machine, the weights are identical; on
+another machine, the accuracy may differ by some tenths of a point.
 
 {results}
 
-## Which parts matter on small data
+## An ablation on small data
 
-The quick preset of Fashion-MNIST with one thing changed, three seeds each. All runs have the same budget, at most a
-minute of one core; with patches of another size it buys fewer or more epochs.
-Figures are of the validation images: 5,000, so that one standard error is about 0.5 points.
+Each row changes one setting of the quick preset for Fashion-MNIST and trains it with three seeds. All runs have the
+same budget of at most one minute on one core, which is enough for more or fewer epochs, depending on the patch size.
+The accuracies are those of the 5,000 validation images, so one standard error is about 0.5 points.
 
 {ablation}
 
-## Machines
+## Machines and logs
 
 {machines}
 
-{load} Recorded by `tools/train_recorded_runs.py`; minutes include loading the data, validation after every epoch
-and the test. `digits.jsonl` holds lesson 06's own comparison on the digits (`tools/train_digits.py`), with a median of
-{median:.1f} %: there a run has 30 epochs, no label smoothing and no clipping. With 360 test images the difference is
-within chance. `few_labels.json` holds lesson 08's comparison of fine-tuning with training from scratch
-(`tools/train_few_labels.py`).
+{load} The minutes include loading the data, the validation after every epoch and the test.
+
+The runs above were recorded by `tools/train_recorded_runs.py`. Two more logs belong to lessons:
+
+- `digits.jsonl` is lesson 6's own comparison on the digits (`tools/train_digits.py`). Its median of {median:.1f} %
+  belongs to another recipe, with 30 epochs, no label smoothing and no gradient clipping. With 360 test images, the
+  difference from the table above is within chance.
+- `few_labels.json` is lesson 8's comparison of fine-tuning with training from scratch (`tools/train_few_labels.py`).
 """
 
 
@@ -190,26 +198,27 @@ CARD = """# fashion_mnist_patch4.safetensors
 
 <!-- written by tools/write_run_pages.py from the run's log -->
 
-A Vision Transformer that names pieces of clothing, small enough to look into: patches of 4 × 4 pixels, a grid of 7 × 7.
+This Vision Transformer classifies small images of clothing. It cuts an image into a 7 × 7 grid of patches with 4 × 4 pixels each, so it is small enough to look at every part.
 
 ```python
 from vit_course.weights import load_trained
 
-model, about = load_trained("fashion_mnist")  # about: dataset, class_names, mean and std of the training images
+# about: dataset, class_names, mean and std of the training images
+model, about = load_trained("fashion_mnist")
 ```
 
 | | |
 | --- | --- |
 | model | `VisionTransformer`: {sizes}; {parameters:,} parameters, float32 |
-| input | `(b, 1, 28, 28)`, light clothes on black, in [0, 1], then minus `about["mean"]`, divided by `about["std"]` |
-| data | [Fashion-MNIST](https://github.com/zalandoresearch/fashion-mnist), Xiao, Rasul and Vollgraf 2017 (arXiv 1708.07747), MIT licence: {train:,} images to train, {valid:,} to validate, {test:,} to test |
+| input | `(b, 1, 28, 28)`, light clothes on a black background, values from 0 to 1; subtract `about["mean"]` and divide by `about["std"]` |
+| data | [Fashion-MNIST](https://github.com/zalandoresearch/fashion-mnist), Xiao, Rasul and Vollgraf 2017 (arXiv 1708.07747), MIT license: {train:,} images for training, {valid:,} for validation, {test:,} for testing |
 | command | `{command}` |
-| took | {minutes:.1f} minutes, {device}, torch {torch}, {epochs:g} epochs |
+| training | {minutes:.1f} minutes, {device}, torch {torch}, {epochs:g} epochs |
 | test accuracy | {test_accuracy:.2f} %, measured once (validation {valid_accuracy:.2f} %) |
-| licence | MIT, as the course |
+| license | MIT, like the course |
 | SHA-256 | `{sha256}` |
 
-**Limits.** It knows ten kinds of clothes as Zalando photographed them in 2017: centred, upright, cut out, shrunk to 28 × 28 grey pixels. It gives one of the ten names to whatever it is shown, and is often sure of it. Two thirds of its mistakes are T-shirts, shirts, pullovers and coats taken for each other. One seed was trained. It is made for learning how such a model works, for nothing else.
+**Limits.** The model was trained on ten kinds of clothes as Zalando photographed them in 2017: centered, upright, isolated and reduced to 28 × 28 gray pixels. It assigns one of these ten classes to any image, often with high confidence. Two thirds of its errors confuse T-shirts, shirts, pullovers and coats with each other. It was trained with one seed only, and it is meant only for studying how such a model works.
 """  # noqa: E501
 
 

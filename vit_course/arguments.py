@@ -1,4 +1,4 @@
-"""Checks of arguments, for the package itself: ``ValueError`` names the argument, what was expected and what came."""
+"""Checks of arguments. A ``ValueError`` names the argument, what was expected and what was passed."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -40,7 +40,7 @@ def positive_number(name: str, value: object) -> float:
 
 
 def positive_number_or_none(name: str, value: object) -> None:
-    """Check an option that is a finite number above 0, or None for "leave it out"."""
+    """Check an option that is a finite number above 0, or None if it is not used."""
     if value is not None:
         positive_number(name, value)
 
@@ -88,7 +88,7 @@ def shaped(name: str, value: object, axes: str, sizes: tuple[int | None, ...]) -
 
 
 def divisible_images(images: object, patch_size: object) -> None:
-    """Check a batch ``(b, c, h, w)`` that is about to be cut into patches."""
+    """Check a batch ``(b, c, h, w)`` that will be cut into patches."""
     float_tensor("images", images, "b c h w")
     height, width = images.shape[2:]
     if not height or not width or height % whole_number("patch_size", patch_size) or width % patch_size:
@@ -106,7 +106,7 @@ def patch_grid(image_size: object, patch_size: object) -> tuple[int, int]:
 
 
 def vision_transformer(model: object) -> None:
-    """Check that a model has the modules that the course's has, under the same names; a reader's own may."""
+    """Check that a model has modules with the same names as the course's, as a reader's own model may."""
     names = ("embedding.patch_embedding", "encoder.layers", "head")
     modules = dict(model.named_modules()) if isinstance(model, nn.Module) else {}
     if missing := [name for name in names if name not in modules]:
@@ -115,7 +115,7 @@ def vision_transformer(model: object) -> None:
 
 
 def one_label_an_image(images: Tensor, labels: object) -> None:
-    """Check that there are images, and that ``labels`` is an int64 vector with one entry an image."""
+    """Check that there are images, and that ``labels`` is an int64 vector with one entry per image."""
     float_tensor("images", images, "b c h w")
     if not isinstance(labels, Tensor) or labels.dtype != torch.int64 or labels.shape != images.shape[:1]:
         came = f"{labels.dtype} of shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__

@@ -11,10 +11,10 @@ from vit_course import arguments
 def attention_weights(
     query: Float[Tensor, "b heads i e"], key: Float[Tensor, "b heads j e"]
 ) -> Float[Tensor, "b heads i j"]:
-    """Eq. 6: A = softmax(q k^T / sqrt(e)), the softmax over the key tokens ``j``: every row sums to 1.
+    """Eq. 6: A = softmax(q k^T / sqrt(e)), with the softmax over the key tokens ``j``, so that every row sums to 1.
 
     Raises:
-        ValueError: not four axes, or a key that does not fit the query.
+        ValueError: a tensor does not have four axes, or the key does not fit the query.
     """
     arguments.float_tensor("query", query, "b heads i e")
     arguments.shaped("key", key, "b heads j e", (*query.shape[:2], None, query.shape[-1]))
@@ -25,12 +25,12 @@ def attention_weights(
 def scaled_dot_product_attention(
     query: Float[Tensor, "b heads i e"], key: Float[Tensor, "b heads j e"], value: Float[Tensor, "b heads j v"]
 ) -> Float[Tensor, "b heads i v"]:
-    """Eq. 7: A v, for every query token the mean of the values, weighted by attention. Written out.
+    """Eq. 7: A v, the mean of the values for every query token, weighted by attention, written out step by step.
 
-    Equal to ``torch.nn.functional.scaled_dot_product_attention``; key and value may have other tokens than the query.
+    Equal to ``torch.nn.functional.scaled_dot_product_attention``. Key and value may have more or fewer tokens.
 
     Raises:
-        ValueError: tensors whose axes do not fit together.
+        ValueError: the axes of the tensors do not fit together.
     """
     weights = attention_weights(query, key)
     arguments.shaped("value", value, "b heads j v", (*key.shape[:3], None))
@@ -38,17 +38,17 @@ def scaled_dot_product_attention(
 
 
 class MultiHeadSelfAttention(nn.Module):
-    """Eq. 5-8: queries, keys and values for every head, attention, heads merged, output projection.
+    """Eq. 5-8: queries, keys and values for every head, attention, merged heads, and the output projection.
 
     Args:
         hidden_dim: width ``d`` of a token.
-        num_heads: heads; divides ``hidden_dim``, and each head is ``e = d / heads`` wide.
+        num_heads: number of heads; divides ``hidden_dim``, and each head has the width ``e = d / heads``.
         attention_dropout: probability in [0, 1) of dropping an attention weight in training.
 
     Raises:
-        ValueError: a size or a dropout out of range, heads that do not divide ``hidden_dim``, or a wrong input.
+        ValueError: a size or a dropout is out of range, or ``num_heads`` does not divide ``hidden_dim``.
 
-    Differs from torchvision: a layer ``qkv`` instead of a bare ``in_proj_weight``, also ``(three heads e)``.
+    Differs from torchvision: a layer ``qkv`` instead of a bare ``in_proj_weight``; both are ``(three heads e)``.
     """
 
     def __init__(self, *, hidden_dim: int, num_heads: int, attention_dropout: float = 0.0) -> None:

@@ -18,9 +18,9 @@ def random_shift(images: Float[Tensor, "b c h w"], generator: torch.Generator) -
 
 
 def random_crop(images: Float[Tensor, "b c h w"], padding: int, generator: torch.Generator) -> Float[Tensor, "b c h w"]:
-    """Shift every image on its own, by up to ``padding`` pixels each way; the edge is repeated where needed.
+    """Shift every image separately, by up to ``padding`` pixels each way; the edge is repeated where needed.
 
-    The generator belongs to the CPU, whatever device the images are on.
+    The generator is always one of the CPU, on whichever device the images are.
     """
     arguments.float_tensor("images", images, "b c h w")
     arguments.whole_number("padding", padding, minimum=0)

@@ -1,4 +1,4 @@
-"""Lessons 01-07: the six test images, and labelled images to train on."""
+"""The six test images of lessons 01-05, and labeled images for training."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def load_test_images(path: str | Path | None = None) -> Float[Tensor, "6 3 96 96
         path: the file; by default ``test_images.npy``, which comes with the course.
 
     Raises:
-        ValueError: the file is missing, truncated, pickled, or not six 96 x 96 RGB images in [0, 1].
+        ValueError: the file is missing, truncated or pickled, or does not contain six 96 x 96 RGB images in [0, 1].
     """
     path = Path(path) if path else resource("test_images.npy")
     try:
@@ -39,15 +39,15 @@ def load_test_images(path: str | Path | None = None) -> Float[Tensor, "6 3 96 96
 
 
 class LabelledImages(TensorDataset):
-    """Images with labels, and what one needs to know about both.
+    """Images with their labels, class names, means and standard deviations.
 
     Args:
         images, labels: ``(b, c, h, w)`` floating point, and ``(b,)`` int64 indices into ``class_names``.
-        class_names: one name a class.
+        class_names: one name per class.
         mean, std: ``(c,)`` each, of the *training* images; :meth:`normalized` applies them.
 
     Raises:
-        ValueError: no images, labels of another length or type, or labels out of range.
+        ValueError: there are no images, or the labels have another length or type or are out of range.
     """
 
     def __init__(
@@ -77,18 +77,18 @@ class LabelledImages(TensorDataset):
 
 
 def load_dataset(name: str, root: str | Path | None = None) -> tuple[LabelledImages, LabelledImages]:
-    """Load a labelled data set by name: training images and test images, in [0, 1].
+    """Load a labeled data set by name; return its training images and its test images, with values in [0, 1].
 
     Args:
-        name: ``"digits"``: 1,437 + 360 handwritten digits of 1 x 8 x 8 pixels, in scikit-learn's wheel;
+        name: ``"digits"``: 1,437 + 360 handwritten digits of 1 x 8 x 8 pixels, which scikit-learn includes;
             ``"fashion_mnist"``: 60,000 + 10,000 of 1 x 28 x 28; ``"cifar10"``: 50,000 + 10,000 of 3 x 32 x 32.
         root: the folder to look in first. Then: ``$VIT_COURSE_DATA``, Debian's dataset-fashion-mnist, the user's
             cache; in each, the published files or a folder ``name`` with them. What is nowhere is downloaded
             to ``root``, else ``$VIT_COURSE_DATA``, else the cache.
 
     Raises:
-        ValueError: an unknown name, or a file whose contents do not have the published checksum.
-        FileNotFoundError: not found, not downloaded; the message lists the ways to get the data.
+        ValueError: the name is unknown, or a file does not have the published checksum.
+        FileNotFoundError: a file was neither found nor downloaded; the message lists the ways to get the data.
     """
     arguments.one_of("name", name, datasets.READERS)
     train, test, class_names = datasets.READERS[name](root)
@@ -101,7 +101,7 @@ def load_dataset(name: str, root: str | Path | None = None) -> tuple[LabelledIma
 
 
 def load_sample(path: str | Path | None = None) -> LabelledImages:
-    """Load the first 1,000 test images of Fashion-MNIST; ``.normalized()`` of them is what the trained model reads.
+    """Load the first 1,000 test images of Fashion-MNIST; the trained model expects them ``.normalized()``.
 
     Args:
         path: the file; by default ``fashion_mnist_sample.npz``, which comes with the course.

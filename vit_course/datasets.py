@@ -1,8 +1,8 @@
-"""Where the data sets come from: found on this machine or downloaded, and always checked by published checksums.
+"""Find the data sets on this machine or download them, and verify them with published checksums.
 
-``data.load_dataset`` is what others call; the course does not need to read this file. What counts is what a file
-holds: an IDX file is the same packed by anyone's gzip, or not packed at all. Every file is looked for on its own, so
-it does not matter which place gives which. Nothing is unpickled.
+Call ``data.load_dataset``; readers of the course do not need this file. A checksum is that of the unpacked content, so
+it does not matter how a file is compressed. Every file is looked for separately, so different files may come from
+different places. Nothing is unpickled.
 """
 
 import gzip

@@ -17,10 +17,10 @@ def patchify(images: Float[Tensor, "b c h w"], patch_size: int) -> Float[Tensor,
         patch_size: side ``p`` of a patch in pixels; divides ``h`` and ``w``.
 
     Returns:
-        Patches row by row from the top left, the values in each ordered ``(c p1 p2)``.
+        Patches row by row from the top left, each flattened as ``(c p1 p2)``.
 
     Raises:
-        ValueError: not a float tensor with four axes, or a size that ``patch_size`` does not divide.
+        ValueError: ``images`` is not a float tensor with four axes, or ``patch_size`` does not divide ``h`` and ``w``.
     """
     arguments.divisible_images(images, patch_size)
     return rearrange(images, "b c (gh p1) (gw p2) -> b (gh gw) (c p1 p2)", p1=patch_size, p2=patch_size)
@@ -29,7 +29,7 @@ def patchify(images: Float[Tensor, "b c h w"], patch_size: int) -> Float[Tensor,
 def unpatchify(
     patches: Float[Tensor, "b n patch_dim"], *, patch_size: int, image_size: Size, channels: int = 3
 ) -> Float[Tensor, "b c h w"]:
-    """Put patches back together: the exact inverse of :func:`patchify`.
+    """Put patches back together into images, the exact inverse of :func:`patchify`.
 
     Args:
         patches: each flattened as ``(c p1 p2)``.
@@ -38,7 +38,7 @@ def unpatchify(
         channels: channels ``c`` of the image.
 
     Raises:
-        ValueError: a number of patches, or of values in a patch, that does not fit the sizes.
+        ValueError: the number of patches, or of values in a patch, does not fit the sizes.
     """
     gh, gw = arguments.patch_grid(image_size, patch_size)
     arguments.whole_number("channels", channels)
@@ -52,13 +52,13 @@ class PatchEmbedding(nn.Module):
     Args:
         image_size: side of the square image in pixels, or ``(height, width)``.
         patch_size: side of a patch in pixels; divides both sides of the image.
-        hidden_dim: width ``d`` of a token; free, not tied to the size of a patch.
+        hidden_dim: width ``d`` of a token, which is independent of the patch size.
         in_channels: channels ``c`` of the image.
 
     Raises:
-        ValueError: a size that is not a positive whole number, or one that ``patch_size`` does not divide.
+        ValueError: a size is not a positive whole number, or ``patch_size`` does not divide ``image_size``.
 
-    Differs from torchvision: ``Linear`` instead of ``Conv2d``, the same map: its weight is ``conv.weight.flatten(1)``.
+    Differs from torchvision: ``Linear`` instead of ``Conv2d``; with the weight ``conv.weight.flatten(1)`` it is equal.
     """
 
     def __init__(self, *, image_size: Size, patch_size: int, hidden_dim: int, in_channels: int = 3) -> None:
@@ -76,17 +76,17 @@ class PatchEmbedding(nn.Module):
         nn.init.zeros_(self.projection.bias)
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n d"]:
-        """Embed every patch; ``ValueError`` for images of another shape."""
+        """Embed every patch. Raise a ``ValueError`` for images of another shape."""
         arguments.shaped("images", images, "b c h w", (None, self.in_channels, *self.image_size))
         return self.projection(patchify(images, self.patch_size))
 
 
 class ImageEmbedding(nn.Module):
-    """Eq. 1: z_0 = [x_class; x_p E] + E_pos, the token sequence that the encoder reads.
+    """Eq. 1: z_0 = [x_class; x_p E] + E_pos, the sequence of tokens for the encoder.
 
     Args:
-        image_size, patch_size, hidden_dim, in_channels: as :class:`PatchEmbedding`.
-        dropout: probability in [0, 1), of values after the positions are added.
+        image_size, patch_size, hidden_dim, in_channels: see :class:`PatchEmbedding`.
+        dropout: probability in [0, 1), applied after the positions are added.
     """
 
     def __init__(

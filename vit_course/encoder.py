@@ -13,11 +13,11 @@ class MLPBlock(nn.Module):
 
     Args:
         hidden_dim: width ``d`` of a token.
-        mlp_dim: width of the hidden layer; 4 d in the paper's models.
+        mlp_dim: width of the hidden layer, 4 d in the paper's models.
         dropout: probability in [0, 1).
 
     Raises:
-        ValueError: a width that is not a positive whole number, or a dropout outside [0, 1).
+        ValueError: a width is not a positive whole number, or the dropout is outside [0, 1).
 
     Differs from torchvision: biases start at zero instead of N(0, 1e-12).
     """
@@ -36,19 +36,19 @@ class MLPBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "b s d"]) -> Float[Tensor, "b s d"]:
-        """Transform each token on its own."""
+        """Transform each token separately."""
         arguments.shaped("x", x, "b s d", (None, None, self.linear_1.in_features))
         x = self.dropout(F.gelu(self.linear_1(x)))
         return self.dropout(self.linear_2(x))
 
 
 class EncoderBlock(nn.Module):
-    """Eq. 2 and 3: attention, then MLP, each after a LayerNorm and added to the residual stream.
+    """Eq. 2 and 3: attention and then an MLP, each preceded by a LayerNorm and added to the residual stream.
 
     Args:
-        hidden_dim, num_heads, attention_dropout: as :class:`MultiHeadSelfAttention`.
+        hidden_dim, num_heads, attention_dropout: see :class:`MultiHeadSelfAttention`.
         mlp_dim: width of the MLP's hidden layer.
-        dropout: probability in [0, 1), on both branches and inside the MLP, never on the residual stream.
+        dropout: probability in [0, 1), on both branches and inside the MLP, but not on the residual stream.
     """
 
     def __init__(
@@ -66,20 +66,20 @@ class EncoderBlock(nn.Module):
         self.mlp = MLPBlock(hidden_dim=hidden_dim, mlp_dim=mlp_dim, dropout=dropout)
 
     def forward(self, x: Float[Tensor, "b s d"]) -> Float[Tensor, "b s d"]:
-        """Refine the tokens once."""
+        """Apply attention and the MLP once, each with its residual connection."""
         x = x + self.dropout(self.self_attention(self.ln_1(x)))
         return x + self.mlp(self.ln_2(x))
 
 
 class Encoder(nn.Module):
-    """``num_layers`` blocks and the final LayerNorm (the LN of Eq. 4, here for every token).
+    """``num_layers`` blocks and the final LayerNorm (the LN of Eq. 4, here for all tokens).
 
     Args:
-        num_layers: blocks.
-        hidden_dim, num_heads, mlp_dim, dropout, attention_dropout: as :class:`EncoderBlock`.
+        num_layers: number of blocks.
+        hidden_dim, num_heads, mlp_dim, dropout, attention_dropout: see :class:`EncoderBlock`.
 
     Raises:
-        ValueError: as :class:`EncoderBlock`, or a number of layers that is not positive and whole.
+        ValueError: ``num_layers`` is not a positive whole number, or an argument does not fit :class:`EncoderBlock`.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Encoder(nn.Module):
         self.ln = nn.LayerNorm(hidden_dim, eps=1e-6)
 
     def forward(self, x: Float[Tensor, "b s d"]) -> Float[Tensor, "b s d"]:
-        """Run all blocks, then the final LayerNorm."""
+        """Apply all blocks and then the final LayerNorm."""
         for layer in self.layers:
             x = layer(x)
         return self.ln(x)

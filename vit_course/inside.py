@@ -1,8 +1,8 @@
-"""Lesson 09: what one measures inside a trained model.
+"""Lesson 09: measurements inside a trained model.
 
-Attention rollout is Abnar and Zuidema's (arXiv 2005.00928); filters, positions and distances are the three panels of
-Figure 7 in arXiv 2010.11929. Nothing here changes a model or needs its gradients. A model is any Vision Transformer
-whose modules have the course's names, such as the reader's own.
+Attention rollout follows Abnar and Zuidema (arXiv 2005.00928); filters, positions and distances are the three panels of
+Figure 7 in arXiv 2010.11929. Nothing here changes a model or needs its gradients. A model is any Vision
+Transformer whose modules have the course's names, such as the reader's own.
 """
 
 import copy
@@ -24,8 +24,8 @@ def attention_maps(model: nn.Module, images: Float[Tensor, "b c h w"]) -> list[F
     """Return the attention weights of every layer, before any dropout; every row sums to 1.
 
     Args:
-        model: runs once, in the mode that it is in.
-        images: of the model's size.
+        model: runs once, in its present mode.
+        images: images of the model's size.
     """
     maps = []
 
@@ -47,14 +47,14 @@ def attention_rollout(maps: Sequence[Float[Tensor, "b heads s s"]]) -> Float[Ten
     """Follow attention through all layers: the product of ½ A + ½ I, the last layer on the left.
 
     Args:
-        maps: what :func:`attention_maps` returns, each ``(b, heads, s, s)``, first layer first. A is the mean over
+        maps: the result of :func:`attention_maps`, each ``(b, heads, s, s)``, first layer first. A is the mean over
             heads; the identity is for the residual connection.
 
     Returns:
-        ``(b, s, s)``: row ``i`` shares token ``i`` of the last layer out to the tokens of the embedding, sum 1.
+        ``(b, s, s)``: row ``i``, whose sum is 1, distributes token ``i`` of the last layer over the embedded tokens.
 
     Raises:
-        ValueError: no maps, or maps that are not square or not all of one shape.
+        ValueError: there are no maps, or they are not square or have different shapes.
     """
     arguments.maps_of_layers(maps)
     identity = torch.eye(maps[0].shape[-1]).to(maps[0])
@@ -67,19 +67,18 @@ def attention_rollout(maps: Sequence[Float[Tensor, "b heads s s"]]) -> Float[Ten
 def attention_distance(
     maps: Sequence[Float[Tensor, "b heads s s"]], grid_size: tuple[int, int]
 ) -> Float[Tensor, "layers heads"]:
-    """Figure 7, right: how far away, on average, a patch looks.
+    """Figure 7, right: the mean distance between a patch and the patches that it attends to.
 
     Args:
-        maps: what :func:`attention_maps` returns: each ``(b, heads, n + 1, n + 1)``, the class token first.
+        maps: the result of :func:`attention_maps`, each ``(b, heads, n + 1, n + 1)``, the class token first.
         grid_size: patches ``(gh, gw)``, ``gh * gw = n``.
 
     Returns:
-        ``(layers, heads)``: the distance between the centers of query and key patch in patches, weighted by attention,
-        its mean over images and query patches. The class token is left out on both sides, and the other weights are
-        divided by their sum.
+        ``(layers, heads)``: the distance between the centers of the query and key patches, weighted by attention and
+        averaged over images and query patches. Without the class token, the weights of each row are normalized again.
 
     Raises:
-        ValueError: no maps, maps of different shapes, or a grid that does not fit them.
+        ValueError: there are no maps, their shapes differ, or the grid does not fit them.
     """
     arguments.maps_of_layers(maps)
     arguments.grid_of("grid_size", grid_size, maps[0].shape[-1] - 1)
@@ -95,10 +94,10 @@ def attention_distance(
 
 
 def position_similarity(model: nn.Module) -> Float[Tensor, "gh gw gh gw"]:
-    """Figure 7, centre: cosine similarity of the patches' position embeddings, each with each.
+    """Figure 7, center: cosine similarities between all pairs of the patches' position embeddings.
 
     Returns:
-        ``(gh, gw, gh, gw)`` in [-1, 1]: ``[row, column]`` is a picture of the grid as that position sees it.
+        ``(gh, gw, gh, gw)`` in [-1, 1]: ``[row, column]`` contains the similarities of that position with all others.
     """
     gh, _ = model.embedding.patch_embedding.grid_size
     directions = F.normalize(model.embedding.pos_embedding[0, 1:].detach(), dim=-1)
@@ -110,10 +109,10 @@ def projection_components(model: nn.Module, count: int) -> tuple[Float[Tensor, "
 
     Returns:
         Components ``(count, c, p, p)`` of length 1, their largest weight positive, and the share of the filters'
-        variance that each explains, ``(count,)``.
+        variance that each of them explains, ``(count,)``.
 
     Raises:
-        ValueError: a count above ``d`` or ``c p p``.
+        ValueError: ``count`` is larger than ``d`` or ``c p p``.
     """
     embedding = model.embedding.patch_embedding
     filters = embedding.projection.weight.detach()
@@ -130,7 +129,7 @@ def projection_components(model: nn.Module, count: int) -> tuple[Float[Tensor, "
 def layer_tokens(model: nn.Module, images: Float[Tensor, "b c h w"]) -> list[Float[Tensor, "b s d"]]:
     """Return the tokens after the embedding and after every block: ``num_layers + 1`` of ``(b, n + 1, d)``.
 
-    The final LayerNorm is not applied; ``model.encoder.ln`` of the last ones is what the head reads from.
+    The final LayerNorm, ``model.encoder.ln``, is not applied.
     """
     tokens = [model.embedding(images)]
     for layer in model.encoder.layers:
@@ -144,7 +143,7 @@ def silence_heads(model: nn.Module, heads: Collection[tuple[int, int]]) -> nn.Mo
     Heads are pairs ``(layer, head)``, counted from 0. Their columns of ``out_proj.weight`` become zero.
 
     Raises:
-        ValueError: not pairs, or a layer or a head that the model does not have.
+        ValueError: ``heads`` are not pairs, or the model does not have such a layer or head.
     """
     arguments.heads_of(model, heads)
     changed = copy.deepcopy(model)
@@ -160,12 +159,12 @@ def silence_heads(model: nn.Module, heads: Collection[tuple[int, int]]) -> nn.Mo
 def head_ablation(
     model: nn.Module, images: Float[Tensor, "b c h w"], labels: Int[Tensor, "b"]
 ) -> Float[Tensor, "layers heads"]:
-    """Return the accuracy in [0, 1] that is left when one head is silenced, for each head alone: ``(layers, heads)``.
+    """Return the accuracy in [0, 1] with one head silenced, for each head separately, as ``(layers, heads)``.
 
-    Measured in eval mode, whichever the model is in.
+    The model is evaluated in eval mode.
 
     Raises:
-        ValueError: labels that are not one an image, labels of no class, or images of another shape.
+        ValueError: there is not one valid label per image, or the images have another shape.
     """
     arguments.one_label_an_image(images, labels)
     arguments.label_range(labels, model.head.out_features)
@@ -182,13 +181,13 @@ def head_ablation(
 def nearest(
     features: Float[Tensor, "n d"], queries: Float[Tensor, "m d"], count: int
 ) -> tuple[Float[Tensor, "m count"], Int[Tensor, "m count"]]:
-    """Find for each query, a row, the ``count`` features that point in the most similar direction.
+    """Find the ``count`` features with the highest cosine similarity to each query, a row.
 
     Returns:
         Cosine similarities and indices into ``features``, ``(m, count)`` each, the most similar first.
 
     Raises:
-        ValueError: vectors of different lengths, or a count above ``n``.
+        ValueError: the vectors have different lengths, or ``count`` is larger than ``n``.
     """
     arguments.float_tensor("features", features, "n d")
     arguments.shaped("queries", queries, "m d", (None, features.shape[1]))

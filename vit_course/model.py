@@ -10,19 +10,19 @@ from vit_course.encoder import Encoder
 
 
 class VisionTransformer(nn.Module):
-    """Figure 1: image embedding, encoder, and a linear head on the class token or on the mean patch token.
+    """Figure 1: the image embedding, the encoder, and a linear head on the class token or the mean of the patch tokens.
 
     Args:
-        image_size, patch_size, hidden_dim, in_channels: as :class:`ImageEmbedding`.
-        num_layers, num_heads, mlp_dim, attention_dropout: as :class:`Encoder`.
-        num_classes: classes ``k``.
-        dropout: probability in [0, 1): after the positions, on both branches of a block, inside the MLP.
-        pool: ``"token"``: the head reads the class token (Eq. 4); ``"mean"``: the mean of the patch tokens.
+        image_size, patch_size, hidden_dim, in_channels: see :class:`ImageEmbedding`.
+        num_layers, num_heads, mlp_dim, attention_dropout: see :class:`Encoder`.
+        num_classes: number of classes ``k``.
+        dropout: probability in [0, 1), applied after the positions, on both branches of a block and inside the MLP.
+        pool: input of the head, ``"token"`` for the class token (Eq. 4) or ``"mean"`` for the mean of the patch tokens.
 
     Raises:
-        ValueError: a size, probability or pool that does not fit.
+        ValueError: a size, a probability or ``pool`` is out of range.
 
-    Differs from torchvision: rectangular images, any ``in_channels``, and ``pool="mean"``.
+    Differs from torchvision: it accepts rectangular images, any ``in_channels``, and ``pool="mean"``.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class VisionTransformer(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b k"]:
-        """Classify images: return logits; ``ValueError`` for images of another shape."""
+        """Return the logits of images. Raise a ``ValueError`` for images of another shape."""
         tokens = self.forward_features(images)
         if self.pool == "token":
             return self.head(tokens[:, 0])
         return self.head(reduce(tokens[:, 1:], "b n d -> b d", "mean"))
 
     def forward_features(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b s d"]:
-        """Return the normalized tokens that the head reads from."""
+        """Return all tokens after the final LayerNorm."""
         return self.encoder(self.embedding(images))
 
 
@@ -79,11 +79,11 @@ VARIANTS = {
 
 
 def create_vit(variant: str, *, image_size: Size = 224, num_classes: int = 1000, **options) -> VisionTransformer:
-    """Build a model of ``VARIANTS`` by its name, such as ``"B/16"``, with fresh weights.
+    """Build a model of ``VARIANTS`` by its name, such as ``"B/16"``, with new random weights.
 
     Args:
-        variant: a name in ``VARIANTS``: size, slash, patch size in pixels.
-        image_size, num_classes, **options: as :class:`VisionTransformer`; options are all that are not the variant's.
+        variant: a name in ``VARIANTS``, which consists of the size, a slash and the patch size in pixels.
+        image_size, num_classes, **options: see :class:`VisionTransformer`; the variant determines all other arguments.
     """
     arguments.one_of("variant", variant, VARIANTS)
     return VisionTransformer(image_size=image_size, num_classes=num_classes, **VARIANTS[variant], **options)

@@ -1,6 +1,6 @@
 """The course's look, and the figures that several lessons draw.
 
-One colour for one thing, in every figure of ``img/`` and in every plot of the notebooks.
+Each thing has the same color in every figure of ``img/`` and in every plot of the notebooks.
 """
 
 import re
@@ -61,9 +61,9 @@ STYLE = {
 
 
 def subplots(rows: int = 1, columns: int = 1, *, size: tuple[float, float] | None = None, **options):
-    """``plt.subplots`` in the course's look, which stays on for all that is drawn afterwards.
+    """``plt.subplots`` in the course's style, which also applies to everything that is drawn later.
 
-    The figure's ``repr`` is :func:`describe`: stored beside the picture, it is what a screen reader and the tests read.
+    The figure's ``repr`` is :func:`describe`: it is stored with the picture for screen readers and tests.
     Its ``size`` is in inches, ``(width, height)``; at most 8.5 wide, so that it fits a notebook cell.
     """
     import matplotlib.pyplot as plt
@@ -84,7 +84,7 @@ def _described_figure() -> type:
 
 
 def describe(figure) -> str:
-    """Say in one line what a figure shows: kinds, titles, axes and legends, such as ``Figure: picture "T"``."""
+    """Describe in one line what a figure shows: kinds, titles, axes and legends, such as ``Figure: picture "T"``."""
     parts = [_line(figure.get_suptitle())] if figure.get_suptitle() else []
     unnamed: dict[tuple[int, str], int] = {}
     for axes in figure.axes:
@@ -133,7 +133,7 @@ def _line(text: str) -> str:
 
 
 def show_image(axes, image: Tensor, title: str = "") -> None:
-    """Draw one image ``(c, h, w)`` in [0, 1] (1 channel as grey, 3 as colour), without ticks."""
+    """Draw one image ``(c, h, w)`` in [0, 1] (1 channel as gray, 3 as color), without ticks."""
     image = image.detach().cpu().clamp(0, 1).numpy()
     if image.shape[0] == 1:
         axes.imshow(image[0], cmap="gray", vmin=0, vmax=1, interpolation="nearest")
@@ -169,10 +169,10 @@ def patch_mosaic(image: Tensor, patch_size: int, *, gap: int = 2) -> Tensor:
 def show_matrix(
     axes, matrix: Tensor, title: str = "", *, xlabel: str = "", ylabel: str = "", around_zero: bool = False, **options
 ):
-    """Draw a matrix ``(rows, columns)`` as coloured cells, with options of ``axes.imshow`` such as ``vmin``.
+    """Draw a matrix ``(rows, columns)`` as colored cells, with options of ``axes.imshow`` such as ``vmin``.
 
-    With ``around_zero``, the colours are two-sided with zero in the middle. Return the picture, to which a colour bar
-    belongs: ``figure.colorbar(picture, ax=axes)``.
+    With ``around_zero``, the color scale is symmetric around zero. Return the picture, for
+    ``figure.colorbar(picture, ax=axes)``.
     """
     matrix = matrix.detach().cpu().numpy()
     if around_zero:

@@ -14,16 +14,16 @@ from vit_course import arguments
 
 
 def learning_rate_schedule(step: int, *, total_steps: int, warmup_steps: int, peak: float, final: float = 0.0) -> float:
-    """Linear warm-up, then a cosine (Appendix B.1), and no way back up.
+    """Linear warm-up followed by a cosine decay (Appendix B.1); after the last step, the rate remains ``final``.
 
     Args:
         step: counted from 0.
-        total_steps: the rate is ``final`` at step ``total_steps - 1`` and ever after.
+        total_steps: the rate is ``final`` from step ``total_steps - 1`` on.
         warmup_steps: from ``peak / warmup_steps`` at step 0 to ``peak`` at step ``warmup_steps - 1``; 0 for none.
-        peak, final: highest and last learning rate.
+        peak, final: the highest and the last learning rate.
 
     Raises:
-        ValueError: a step count that is negative, fractional or too large, or rates out of range.
+        ValueError: a number of steps is negative, fractional or too large, or a rate is out of range.
     """
     arguments.whole_number("step", step, minimum=0)
     arguments.whole_number("total_steps", total_steps)
@@ -40,7 +40,7 @@ def learning_rate_schedule(step: int, *, total_steps: int, warmup_steps: int, pe
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
-    """Return the optimizer's two groups: weights of linear layers and convolutions, decayed; all the rest, not."""
+    """Return two parameter groups: the weights of linear layers and convolutions, with weight decay, and the others."""
     arguments.real_number("weight_decay", weight_decay)
     decayed = [module.weight for module in model.modules() if isinstance(module, (nn.Linear, nn.Conv2d))]
     in_layers = set(decayed)
@@ -51,11 +51,11 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
 def train_step(
     model: nn.Module, optimizer: torch.optim.Optimizer, images: Float[Tensor, "b c h w"], labels: Int64[Tensor, "b"]
 ) -> float:
-    """Train on one batch, in train mode: cross-entropy, fresh gradients, one step. Return the loss before it.
+    """Train on one batch with cross-entropy, in train mode; return the loss before the step.
 
     Args:
-        model, optimizer: maps images to logits ``(b, k)``, no softmax at its end; holds the model's parameters.
-        images, labels: on the model's device; ``ValueError`` for labels that do not fit.
+        model, optimizer: maps images to logits ``(b, k)``, without a softmax; has the model's parameters.
+        images, labels: on the model's device; labels that do not fit raise a ``ValueError``.
     """
     arguments.one_label_an_image(images, labels)
     model.train()
@@ -80,8 +80,8 @@ def regularized_train_step(
     """Train on one batch like :func:`train_step`, with label smoothing and gradient clipping.
 
     Args:
-        model, optimizer, images, labels: as :func:`train_step` takes them.
-        label_smoothing: share of the target, in [0, 1), spread evenly over all classes.
+        model, optimizer, images, labels: see :func:`train_step`.
+        label_smoothing: share of the target, in [0, 1), that is spread evenly over all classes.
         max_grad_norm: longer gradients, all parameters taken together, are scaled down to this norm, which is above 0.
     """
     arguments.one_label_an_image(images, labels)
@@ -102,7 +102,7 @@ def regularized_train_step(
 def evaluate(model: nn.Module, dataset: TensorDataset, *, batch_size: int = 256) -> tuple[float, float]:
     """Return mean cross-entropy and accuracy (0 to 1) over all images, in eval mode and without gradients.
 
-    Means are over images, so the batch size changes nothing. Every module gets its mode back.
+    Both are means over the images, so the batch size has no effect. Every module returns to the mode that it had.
 
     Args:
         model: maps images to logits ``(b, k)``; batches are moved to the device of its parameters.
@@ -144,23 +144,23 @@ def fit(
     progress: bool = True,
     **step_options,
 ) -> dict[str, list[float]]:
-    """Train with AdamW, warm-up and cosine; look at the validation set after every epoch, at the test set never.
+    """Train with AdamW, warm-up and cosine decay, and evaluate on the validation set after every epoch.
 
     Args:
         model: maps images to logits ``(b, k)``; trained in place.
-        train_set, valid_set: images to learn from, and images to choose by.
+        train_set, valid_set: images for training and for validation.
         epochs, warmup_epochs, batch_size: passes over the training set, how many of them warm up; images per step.
-        peak_lr, weight_decay: of AdamW; see :func:`learning_rate_schedule` and :func:`parameter_groups`.
+        peak_lr, weight_decay: settings of AdamW; see :func:`learning_rate_schedule` and :func:`parameter_groups`.
         augment: ``augment(images, generator) -> images``, such as ``augmentation.random_shift``.
-        seed: orders the images and draws the augmentation. First weights and dropout are torch's global seed's.
+        seed: for the order of the images and the augmentation; dropout depends on torch's global seed.
         progress: show a progress bar.
-        **step_options: ``label_smoothing`` and ``max_grad_norm``, as :func:`regularized_train_step` takes them.
+        **step_options: ``label_smoothing`` and ``max_grad_norm``, see :func:`regularized_train_step`.
 
     Returns:
-        ``learning_rate``, one a step; ``train_loss``, ``valid_loss`` and ``valid_accuracy``, one an epoch.
+        ``learning_rate``, one per step; ``train_loss``, ``valid_loss`` and ``valid_accuracy``, one per epoch.
 
     Raises:
-        ValueError: an empty data set, or an argument out of range.
+        ValueError: a data set is empty, or an argument is out of range.
         FloatingPointError: the loss is no longer finite.
     """
     arguments.image_datasets(train_set=train_set, valid_set=valid_set)

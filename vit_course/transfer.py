@@ -1,4 +1,4 @@
-"""Lesson 08: a trained model is adapted to another task (Section 3.2)."""
+"""Lesson 08: adapting a trained model to another task (Section 3.2)."""
 
 import torch
 import torch.nn.functional as F
@@ -28,11 +28,11 @@ def few_labels(dataset: LabelledImages, per_class: int, *, seed: int) -> Labelle
 
 
 def replace_head(model: nn.Module, num_classes: int) -> nn.Module:
-    """Freeze all parameters of a model, and give it a new head of zeros that is trained; return the same model.
+    """Freeze all parameters of a model and give it a new, trainable head of zeros; return the same model.
 
     Args:
-        model: a Vision Transformer, whose last layer is ``model.head``; changed in place.
-        num_classes: of the new task.
+        model: a Vision Transformer with the last layer ``model.head``; changed in place.
+        num_classes: number of classes of the new task.
     """
     arguments.vision_transformer(model)
     arguments.whole_number("num_classes", num_classes)
@@ -58,11 +58,11 @@ def fine_tune(
 
     Args:
         model: maps images to logits; trained in place.
-        images, labels: what is learned from.
-        steps: one batch each, drawn at random and with replacement; a tenth of them is the warm-up.
+        images, labels: the training data.
+        steps: number of batches, which are drawn at random with replacement; a tenth of them is the warm-up.
         peak: highest learning rate.
         batch_size: images per step.
-        seed: of the batches.
+        seed: seed of the random batches.
     """
     arguments.one_label_an_image(images, labels)
     arguments.whole_number("steps", steps)
@@ -84,11 +84,11 @@ def resize_positions(
     """Interpolate position embeddings for images of another size (Section 3.2), as timm does it.
 
     Args:
-        positions: the first belongs to the class token and stays as it is, the others to the patches, row by row.
+        positions: the first one belongs to the class token and is kept, the others to the patches, row by row.
         old_grid, new_grid: patches ``(gh, gw)`` of the images before and after.
 
     Raises:
-        ValueError: positions that do not fit ``old_grid``.
+        ValueError: the positions do not fit ``old_grid``.
     """
     gh, gw = old_grid
     arguments.shaped("positions", positions, "1 s d", (1, gh * gw + 1, None))

@@ -138,18 +138,18 @@ OTHER_MODELS = {  # names of parts that change what a model computes, and why th
 
 
 def load_trained(path: str | Path) -> tuple[VisionTransformer, dict]:
-    """Load a trained model and what belongs to it.
+    """Load a trained model with its class names and normalization.
 
     Args:
-        path: a file ``weights.safetensors`` of a run, or the name of the model that comes with the course:
-            ``"fashion_mnist"``, patch size 4.
+        path: a file ``weights.safetensors`` of a run, or the name of the model in the repository,
+            ``"fashion_mnist"``, which has patch size 4.
 
     Returns:
         The model, in eval mode, and ``about``: ``class_names``, ``mean`` and ``std`` of the training images,
         a list with one number per channel each, and ``dataset``.
 
     Raises:
-        ValueError: no such file, or one that is damaged or is not a trained model of this course.
+        ValueError: the file is missing or damaged, or it is not a trained model of this course.
     """
     path = resource(SHIPPED[str(path)]) if str(path) in SHIPPED else Path(path)
     try:
@@ -197,25 +197,25 @@ def load_weights(
     head: str = "load",
     grid_size: tuple[int, int] | None = None,
 ) -> str:
-    """Load a checkpoint of this course, torchvision, timm or Hugging Face, recognised by its names.
+    """Load a checkpoint of this course, torchvision, timm or Hugging Face, recognized by its names.
 
     Position embeddings of another image size are interpolated as timm does it: bicubic, antialiased, in float32.
 
     Args:
-        model: the model to fill, of the same depth, widths and patch size. The number of heads is not in a checkpoint:
-            it must be right, or the answers are wrong without an error.
+        model: the model to fill, of the same depth, widths and patch size. A checkpoint does not contain the number
+            of heads, so if yours is wrong, the predictions are wrong without an error.
         state_dict: parameters by name.
-        head: ``"load"``, or ``"skip"`` to keep the model's own head, such as one for other classes.
-        grid_size: patches ``(gh, gw)`` of the checkpoint's images. Default: the model's own, where the number of
-            patches agrees, else square.
+        head: ``"load"``, or ``"skip"`` to keep the model's own head, for example for other classes.
+        grid_size: patches ``(gh, gw)`` of the checkpoint's images. By default the model's own if the number of
+            patches agrees, otherwise square.
 
     Returns:
-        The layout that was recognised, a key of ``LAYOUTS``.
+        The layout of the checkpoint, a key of ``LAYOUTS``.
 
     Raises:
-        ValueError: nothing known, or names or shapes that do not fit, all of them named; then nothing is loaded.
+        ValueError: the layout is unknown, or names or shapes do not fit. The message lists them, and nothing is loaded.
 
-    Differs from Hugging Face: its LayerNorms have eps 1e-12 unless the config says otherwise, ours 1e-6.
+    Differs from Hugging Face: by default its LayerNorms have eps 1e-12, ours 1e-6.
     """
     arguments.vision_transformer(model)
     arguments.one_of("head", head, ("load", "skip"))
@@ -250,12 +250,12 @@ def to_huggingface(model: VisionTransformer, *, saved: bool = False) -> dict[str
     """Return a copy of the parameters as Hugging Face's ``ViTForImageClassification`` names them.
 
     Args:
-        model: a model with ``pool="token"``; theirs knows no other.
-        saved: the names in a checkpoint's file, for ``from_pretrained``, and of transformers before version 5, instead
-            of those that the model has in memory, for ``load_state_dict``.
+        model: a model with ``pool="token"``, the only pooling that theirs supports.
+        saved: use the names in a checkpoint file, for ``from_pretrained`` and transformers before version 5, instead
+            of the names in memory, for ``load_state_dict``.
 
     Raises:
-        ValueError: a model that pools otherwise.
+        ValueError: the model has another pooling.
     """
     if model.pool != "token":
         raise ValueError(f"Hugging Face's ViT reads the class token; this model has pool={model.pool!r}")
@@ -453,15 +453,21 @@ def convert(source: Path, target: Path, layout: str, patch_size: int | None = No
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the command; status 1 with a line that says what is wrong."""
+    """Run the command; exit with status 1 after printing an error."""
     parser = argparse.ArgumentParser(
         prog="python -m vit_course.weights",
-        description="Write a Vision Transformer's checkpoint in the names of another library.",
+        description="Convert a checkpoint of a Vision Transformer to the parameter names of another library.",
     )
-    parser.add_argument("input", type=Path, help="safetensors, or a file from torch.save that holds tensors only")
-    parser.add_argument("output", type=Path, help="safetensors, or .pt; must not exist")
+    parser.add_argument(
+        "input", type=Path, help="a safetensors file, or a file from torch.save that contains only tensors"
+    )
+    parser.add_argument("output", type=Path, help="a .safetensors or .pt file that does not exist yet")
     parser.add_argument("--to", required=True, choices=("vit_course", "torchvision", "timm", "huggingface"))
-    parser.add_argument("--patch-size", type=int, help="pixels; for checkpoints of this course that do not say it")
+    parser.add_argument(
+        "--patch-size",
+        type=int,
+        help="side of a patch in pixels, for checkpoints of this course that do not contain it",
+    )
     options = parser.parse_args(argv)
     layout = "huggingface, as saved" if options.to == "huggingface" else options.to
     try:

@@ -32,7 +32,8 @@ def test_links_are_led_and_code_is_left_alone():
 @pytest.mark.parametrize(
     ("link", "known", "unknown"),
     [
-        ("#without-make-or-on-windows", "/install.md#Without-make,-or-on-Windows", None),
+        ("#one-thing-five-names", "/glossary.md#One-thing,-five-names", None),
+        ("docs/pages/install.md", "/install.md", None),
         ("notebooks/02_image_embedding.ipynb", "/notebooks/02_image_embedding.ipynb", None),
         ("notebooks/10_bug_clinic.ipynb#10.3-Any-title", "/notebooks/10_bug_clinic/case_03.ipynb", None),
         ("vit_course", "/api/index.md", None),

@@ -33,9 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["vit_course.train.__main__", "sklearn.datasets", "sklearn.model_selection"])
 SHORT = shlex.split("--epochs 2 --batch-size 256 --checkpoint-steps 1")  # two steps an epoch
-LOST = (
-    r"error: process {} of 2 lost another one, and a run needs all of them: .+\nstopped; nothing is lost\. Continue .*"
-)
+LOST = r"error: process {} of 2 lost another one, and a run needs all of them: .+\nstopped; no progress is lost\. .*"
 
 
 def session(folder: Path, *options: str, prepare: Callable | None = None, **environment: str) -> BaseProcess:
@@ -201,7 +199,7 @@ def test_all_processes_stop_in_the_same_step(rank, function, call, reached, whol
     folder, prepare = tmp_path / "run", [None, None]
     prepare[rank] = functools.partial(signal_itself, signal.SIGTERM, function, call)
     assert pair([folder] * 2, prepare=prepare) == [130, 130]
-    assert said(folder).count("stopped; nothing is lost. Continue with the same command and --resume --out") == 1
+    assert said(folder).count("stopped; no progress is lost. Continue with the same command and --resume --out") == 1
     assert "error" not in said(folder)
     assert checkpoints(folder)[0].stem == f"step_00000000{reached}"
     assert pair([folder] * 2, "--resume") == [0, 0]

@@ -40,13 +40,14 @@ WANTED_TIME = 1 / 3  # of the published recipe's
 
 HEAD = """# Benchmarks
 
-Written by `tools/benchmarks/report.py` from the logs in `results/`; `make rebuild WHAT=benchmarks` measures again.
+This page compares the speed of the course's model with published ones. `tools/benchmarks/report.py` writes it from the
+logs in `results/`, and `make rebuild WHAT=benchmarks` repeats the measurements.
 """
 MEMORY = (
-    "Memory is the highest resident memory of a fresh process during two steps, less that before the model was built: "
-    "weights, what forward keeps for backward, gradients and the optimizer's moments."
+    "Memory is the peak resident memory of a new process during two steps, minus that before the model was built. "
+    "It contains the weights, the values stored for the backward pass, the gradients and the optimizer's state."
 )
-NO_MEMORY = "Memory was not measured: that needs Linux's `/proc`."
+NO_MEMORY = "Memory was not measured, because this requires Linux's `/proc`."
 NOT_MEASURED = "Not measured yet: `python -m tools.benchmarks.{}`."
 
 
@@ -105,15 +106,15 @@ def throughput_section(log: dict) -> str:
         machine_line(log["machine"]),
         f"Published models that ran: {ran}.",
         *(f"{name} did not run: {why}" for name, why in log["missing"].items()),
-        f"{log['rounds']} rounds; in each, every model does one step on the same images, in changing order, with the "
-        "same AdamW. Times and speeds are medians with quartiles in brackets. Speed is compared round by round with "
-        "the fastest published model; above 1 is faster. FLOPs are those of the matrix multiplications, by formula; "
-        "their share is that of the measured peak.",
+        f"There are {log['rounds']} rounds. In each round, every model takes one step on the same images with the same "
+        "AdamW, and the order of the models changes. Times and speeds are medians with quartiles in parentheses. The "
+        "speed is relative to the fastest published model in the same round, so values above 1 are faster. The share "
+        "of the peak compares the computed FLOPs of the matrix multiplications with the measured peak.",
     ]
     for entry in log["cases"]:
         parts += [f"### {entry['case']}, batch of {entry['batch']}: {entry['mode']}", *_throughput_case(log, entry)]
     differences = {model["name"]: model["difference"] for model in log["models"] if model["difference"]}
-    parts += [f"{name}: other parameters than the rest: {difference}." for name, difference in differences.items()]
+    parts += [f"{name} has other parameters than the rest: {difference}." for name, difference in differences.items()]
     parts.append(MEMORY if any("memory" in model for model in log["models"]) else NO_MEMORY)
     return "\n\n".join(parts)
 
@@ -148,8 +149,8 @@ def _findings(entry: dict, reference: str | None) -> list[str]:
         )
     for compiled in others:
         sentences.append(
-            f"`torch.compile` makes {ours} {with_range(speeds(entry, compiled, ours), '.2f')} times as fast as it is "
-            f"without, after a first step of {entry['first_compiled_step']:.0f} s."
+            f"`torch.compile` makes {ours} {with_range(speeds(entry, compiled, ours), '.2f')} times as fast as "
+            f"without it, after a first step of {entry['first_compiled_step']:.0f} s."
         )
     if "not_compiled" in entry:
         sentences.append(f"`torch.compile` did not run: {entry['not_compiled']}")
@@ -181,8 +182,8 @@ def precision_section(log: dict) -> str:
     return "\n\n".join(
         [
             machine_line(log["machine"]),
-            f"{log['rounds']} rounds of training steps in turn. In bfloat16 the forward pass runs under "
-            "`torch.autocast`; the speed is that of bfloat16 relative to float32, round by round.",
+            f"There are {log['rounds']} rounds of alternating training steps. With bfloat16, the forward pass uses "
+            "`torch.autocast`. The speed is that of bfloat16 relative to float32 in the same round.",
             table(["case", "float32, ms a step", "bfloat16, ms a step", "speed"], rows),
             f"Digits, {log['epochs']} epochs, validation accuracy by seed: "
             + "; ".join(f"{name} {values}" for name, values in scores.items())
@@ -203,7 +204,7 @@ def time_to_accuracy_section(log: dict) -> str:
         seeds = len({run["seed"] for run in runs})
         lines.append([recipe + source, f"{runs[0]['parameters']:,}", str(seeds), *map(_percent_and_range, cells)])
     header = ["recipe", "parameters", "seeds", *(f"after {budget:g} s" for budget in budgets)]
-    measure = "Test accuracy after so many seconds of training; over several seeds the median, and in brackets the "
+    measure = "This is the test accuracy after the given seconds of training, as the median and, in parentheses, the "
     parts = [machine_line(log["machine"]), measure + "lowest and the highest.", table(header, lines)]
     return "\n\n".join([*parts, *_reached(log["reached"]), *log["notes"]])
 

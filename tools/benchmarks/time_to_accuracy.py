@@ -69,13 +69,14 @@ def _notes(runs: Sequence[dict]) -> list[str]:
     """Return what was compared, in Markdown."""
     losses = {run["recipe"]: f" Training loss in its last seconds: {run['slices'][-1]['loss']}." for run in runs}
     return [
-        "One run each. Ours has a run of its own for each time, because its schedule ends there; one that takes longer "
-        "is made anew. A published recipe runs once, by its own schedule. The clock stands still while a model is "
-        "validated, tested or saved. All train on the same images, which lie in memory.",
-        "The published recipes were written anew from their pages, true to them in model, first weights, dropout, "
-        "optimizer, rate, batch and augmentation. Nothing of theirs is slower than it has to be: written-out attention "
-        "where that is faster, fused optimizer, one channel, augmentation and resizing of whole batches. They were "
-        "meant for more time or another machine than here, and go further there.",
+        "Each recipe ran once. Ours has a separate run for each time limit, because its learning rate decays to the "
+        "end of the run. A run that exceeded its limit was repeated. A published recipe runs once with its own "
+        "schedule. The clock stops while a model is validated, tested or saved. All recipes train on the same images, "
+        "which are kept in memory.",
+        "The published recipes were implemented again from their pages, with the same model, initial weights, dropout, "
+        "optimizer, learning rate, batch size and augmentation. We made them as fast as we could, with written-out "
+        "attention where that is faster, a fused optimizer, one channel, and augmentation and resizing of whole "
+        "batches. They were meant for more training time or another machine.",
         *(
             f"{recipe.title}, published for {recipe.published_for}: {recipe.settings}. Changed: {recipe.adapted}. "
             f"Read at <{recipe.checked}>.{losses.get(name, '')}"

@@ -1,4 +1,4 @@
-"""The command ``python -m vit_course.train``: its options, what stops it, and what it prints."""
+"""The command ``python -m vit_course.train``: its options, its signals and its messages."""
 
 import argparse
 import re
@@ -20,7 +20,7 @@ EPILOG = """examples:
   python -m vit_course.train --resume --out runs/fashion_mnist-quick-seed0
   torchrun --nproc_per_node=2 -m vit_course.train --dataset fashion_mnist --threads 1
 
-Stop a run whenever you like (Ctrl-C, or worse): --resume goes on from its last checkpoint."""
+You can stop a run at any time, for example with Ctrl-C. --resume continues it from its last checkpoint."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -28,14 +28,14 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="python -m vit_course.train",
         usage="%(prog)s --dataset NAME [options]\n       %(prog)s --resume --out DIR",
-        description="Train a Vision Transformer, and keep everything needed to repeat or continue the run.",
+        description="Train a Vision Transformer and store everything that is needed to repeat or continue the run.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    top.add_argument("--out", metavar="DIR", help="the run's folder; default runs/DATASET-PRESET-seedSEED")
-    top.add_argument("--resume", action="store_true", help="continue the run in this folder; all else stays as it was")
-    top.add_argument("--checkpoint-steps", type=int, default=200, help="steps between two checkpoints; default 200")
-    for title, kind in (("what to train, and on what", Config), ("instead of the preset's settings", Recipe)):
+    top.add_argument("--out", metavar="DIR", help="folder of the run (default: runs/DATASET-PRESET-seedSEED)")
+    top.add_argument("--resume", action="store_true", help="continue the run in this folder with its settings")
+    top.add_argument("--checkpoint-steps", type=int, default=200, help="steps between two checkpoints (default: 200)")
+    for title, kind in (("data and machine", Config), ("settings that replace those of the preset", Recipe)):
         group = top.add_argument_group(title)
         for field in (field for field in fields(kind) if "help" in field.metadata):
             how = dict(type=field.type, metavar=field.type.__name__.upper())
@@ -46,14 +46,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the command; status 0 when done, 130 when stopped, 1 with a line that says what is wrong."""
+    """Run the command; exit with status 0 when done, 130 when stopped, and 1 after printing an error."""
     options = parser().parse_args(argv)
     name = f"{options.dataset}-{options.preset or 'quick'}-seed{options.seed or 0}"
     folder = RunFolder(options.out or f"runs/{name}")
     if options.dataset is None and not folder.read_json("config.json"):
         where = f"there is no run in {folder.path}" if options.out else "nothing to do"
-        raise SystemExit(f"error: {where}: say --dataset NAME to start one, or --resume --out DIR to continue one")
-    stopped = f"stopped; nothing is lost. Continue with the same command and --resume --out {folder.path}"
+        raise SystemExit(f"error: {where}: use --dataset NAME to start a run, or --resume --out DIR to continue one")
+    stopped = f"stopped; no progress is lost. Continue with the same command and --resume --out {folder.path}"
     prints = Processes.from_environment().local_rank == 0  # an error of one process is one of all on this machine
     _on_signals(signal.default_int_handler)
     try:
@@ -72,10 +72,10 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def run(options: argparse.Namespace, folder: RunFolder, processes: Processes) -> None:
-    """Start or continue the run that the options ask for, and print its result."""
+    """Start or continue the run that the options describe, and print its result."""
     stored, result = folder.read_json("config.json"), folder.read_json("result.json")
     if stored and not options.resume:
-        raise ValueError(f"{folder.path} holds a run already: continue it with --resume, or name another --out")
+        raise ValueError(f"{folder.path} already contains a run: continue it with --resume, or choose another --out")
     config = _continued(stored, options) if stored else new_config(options)
     trainer = None if result else Trainer(config, folder, processes, options.checkpoint_steps)
     session = describe(config.device) | dict(threads=config.threads, processes=processes.count)
@@ -96,7 +96,7 @@ def run(options: argparse.Namespace, folder: RunFolder, processes: Processes) ->
 
 
 def new_config(options: argparse.Namespace) -> Config:
-    """Return the config that the options ask for, with the defaults of all that they leave open."""
+    """Return the config that the options describe, with defaults for all others."""
     given = _given(options)
     recipe = {name: given.pop(name) for name in Recipe.__dataclass_fields__ if name in given}
     device = given.get("device", "cuda" if torch.cuda.is_available() else "cpu")
@@ -109,12 +109,14 @@ def _continued(stored: dict, options: argparse.Namespace) -> Config:
     for name, value in _given(options).items():
         option, before = _typed(name), (stored | stored["recipe"])[name]
         if value != before:
-            raise ValueError(f"this run was started with {option} {before}, not {value}: leave it out, or change --out")
+            raise ValueError(
+                f"this run was started with {option} {before}, not {value}: omit the option, or choose another --out"
+            )
     return Config(**stored | dict(recipe=Recipe(**stored["recipe"])))
 
 
 def _given(options: argparse.Namespace) -> dict:
-    """Return the settings of the run that the options name, by name."""
+    """Return the settings that were given as options, by name."""
     settings = {field.name for kind in (Config, Recipe) for field in fields(kind)}
     return {name: value for name, value in vars(options).items() if name in settings and value is not None}
 

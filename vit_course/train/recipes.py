@@ -1,4 +1,4 @@
-"""What the training command trains: the settings of a recipe, the presets, and the whole config of a run."""
+"""The settings of a training run: recipes, their presets, and the complete config."""
 
 from dataclasses import MISSING, Field, dataclass, field, replace
 
@@ -13,26 +13,26 @@ def _setting(text: str, default: object = MISSING) -> Field:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Everything that decides what is learned, apart from the data and the seed; each setting with its help text."""
+    """All settings of a run except the data and the seed, each with its help text."""
 
-    patch_size: int = _setting("pixels along a patch")
+    patch_size: int = _setting("side of a patch in pixels")
     num_layers: int = _setting("encoder blocks")
     num_heads: int = _setting("attention heads", 4)
     hidden_dim: int = _setting("width of a token", 64)
     mlp_dim: int = _setting("width inside the MLP", 128)
-    pool: str = _setting("token or mean: what the head reads", "token")
-    positions: bool = _setting("learn position embeddings; otherwise they stay at zero", True)
-    dropout: float = _setting("probability, in the model", 0.0)
-    epochs: float = _setting("passes over the training images; may be a fraction")
-    batch_size: int = _setting("images per step, over all processes", 128)
+    pool: str = _setting("input of the head: token (class token) or mean", "token")
+    positions: bool = _setting("learn position embeddings; otherwise they remain zero", True)
+    dropout: float = _setting("dropout probability", 0.0)
+    epochs: float = _setting("passes over the training images; fractions are allowed")
+    batch_size: int = _setting("images per step, of all processes together", 128)
     peak_lr: float = _setting("highest learning rate, after the warm-up", 2e-3)
-    warmup: float = _setting("share of all steps in which the rate climbs to it", 0.1)
-    weight_decay: float = _setting("of AdamW, for weights of linear layers only", 0.05)
-    label_smoothing: float = _setting("share of the target spread over all classes", 0.1)
+    warmup: float = _setting("share of all steps in which the learning rate rises to peak_lr", 0.1)
+    weight_decay: float = _setting("weight decay of AdamW, for the weights of linear layers only", 0.05)
+    label_smoothing: float = _setting("share of the target that is spread over all classes", 0.1)
     max_grad_norm: float = _setting("longer gradients are scaled down to this norm", 1.0)
-    flip: bool = _setting("mirror every second image, at random", False)
+    flip: bool = _setting("mirror each image with probability 1/2", False)
     crop: int = _setting("shift every image by up to this many pixels", 0)
-    valid_fraction: float = _setting("share of training images held back to choose by, the same for every seed", 0.1)
+    valid_fraction: float = _setting("share of the training images used for validation, the same for every seed", 0.1)
 
     def __post_init__(self) -> None:
         """Check every setting that the model does not check."""
@@ -67,15 +67,15 @@ def preset(dataset: str, name: str = "quick", **changes) -> Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What was asked for: all that decides the final weights on a given machine."""
+    """All settings that determine the final weights on a given machine."""
 
-    dataset: str = _setting("images to learn from: digits, fashion_mnist or cifar10")
+    dataset: str = _setting("data set: digits, fashion_mnist or cifar10")
     preset: str = _setting("; ".join(f"{dataset}: {', '.join(names)}" for dataset, names in PRESETS.items()), "quick")
-    seed: int = _setting("decides everything random; default 0", 0)
-    device: str = _setting("cpu, cuda, ...; default cuda where there is one")
-    precision: str = _setting("float32 or bfloat16; default bfloat16 on a GPU that has it")
-    threads: int = _setting("processor cores that a process uses; default: as torch chooses")
-    compile: bool = _setting("torch.compile: slow to start, then faster", False)
+    seed: int = _setting("seed of all random numbers (default: 0)", 0)
+    device: str = _setting("cpu, cuda, ... (default: cuda if available)")
+    precision: str = _setting("float32 or bfloat16 (default: bfloat16 on a GPU that supports it)")
+    threads: int = _setting("CPU threads of each process (default: chosen by torch)")
+    compile: bool = _setting("use torch.compile: a slow first step, then faster ones", False)
     recipe: Recipe
 
     def __post_init__(self) -> None:

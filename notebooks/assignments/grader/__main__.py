@@ -1,4 +1,4 @@
-"""The commands of a teacher; ``make`` has the same ones, and the page next to this folder describes them."""
+"""Commands for teachers, which the README.md of the assignments describes; ``make`` calls them."""
 
 import argparse
 import os
@@ -19,7 +19,7 @@ WRITTEN = ("gradebook.db", "submitted", "autograded", "checked", "results", "fee
 
 
 def release(options: argparse.Namespace) -> None:
-    """Make the student editions; for a class, also its folder and gradebook."""
+    """Write the student editions, and create the folder and the gradebook of a class."""
     from grader.classroom import check_source
     from grader.release import student_edition
 
@@ -36,7 +36,7 @@ def release(options: argparse.Namespace) -> None:
 
 
 def solutions(options: argparse.Namespace) -> None:
-    """Make the worked solutions, for reading."""
+    """Write the worked solutions."""
     from grader.release import worked_solution
 
     for source in load_all(ASSIGNMENTS / "source").values():
@@ -44,18 +44,18 @@ def solutions(options: argparse.Namespace) -> None:
 
 
 def collect(options: argparse.Namespace) -> None:
-    """Sort a download into the class's folder."""
+    """Sort downloaded submissions into the folder of the class."""
     from grader.collect import collect as sort
 
     folder, sources = _class(options)
     if not options.download:
-        raise Stop("say which file or folder: make collect FROM=downloads.zip")
+        raise Stop("name a zip file or a folder: make collect FROM=downloads.zip")
     placed, lines = sort(Path(options.download), folder, sources, options.pattern, replace=options.replace)
     print(*lines, f"{len(placed)} notebooks placed, {len(lines)} not", sep="\n")
 
 
 def grade(options: argparse.Namespace) -> None:
-    """Grade, record, and print the marks."""
+    """Grade the submissions, store the marks and print them."""
     from tqdm import tqdm
 
     from grader import confine
@@ -84,11 +84,11 @@ def grade(options: argparse.Namespace) -> None:
         with folder.gradebook() as gradebook:
             print(table(*report(gradebook, folder, sources, options.student)), *failures.values(), sep="\n")
     if failures:
-        raise Stop("Not everything could be graded; the last lines say what, and why.")
+        raise Stop("Not everything could be graded; the last lines list what is missing, and why.")
 
 
 def formgrader(options: argparse.Namespace) -> None:
-    """Open JupyterLab with formgrader in the class's folder."""
+    """Open formgrader in JupyterLab, in the folder of the class."""
     folder, _ = _class(options)
     os.chdir(folder.root)
     lab = [sys.executable, "-m", "jupyterlab", "--ServerApp.root_dir=.", "--ServerApp.default_url=/formgrader"]
@@ -96,7 +96,7 @@ def formgrader(options: argparse.Namespace) -> None:
 
 
 def feedback(options: argparse.Namespace) -> None:
-    """Write a page for each student and assignment."""
+    """Write a feedback page for each student and assignment."""
     from nbgrader.converters import GenerateFeedback
     from tqdm import tqdm
 
@@ -108,7 +108,7 @@ def feedback(options: argparse.Namespace) -> None:
 
 
 def grades(options: argparse.Namespace) -> None:
-    """Write grades.csv, or fill in what Canvas has exported."""
+    """Write grades.csv, or fill in a CSV file exported from Canvas."""
     folder, sources = _class(options)
     print(_export(folder, sources, "grades-canvas.csv" if options.canvas else "grades.csv", options.canvas))
     waiting = sum(not mark.final for (_, name), mark in folder.recorded().items() if name in sources)
@@ -171,23 +171,33 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(function.__name__, help=function.__doc__)
         command.set_defaults(run=function)
         if function is not solutions:
-            command.add_argument("--class", dest="folder", type=Path, default=Path("class"), help="the class's folder")
+            command.add_argument(
+                "--class", dest="folder", type=Path, default=Path("class"), help="folder of the class (default: class)"
+            )
         if function in (release, grade, feedback, grades, formgrader):
-            command.add_argument("--assignment", default="", help="only this one: assignment_02")
+            command.add_argument("--assignment", default="", help="only this assignment, for example assignment_02")
         if function is collect:
-            command.add_argument("--from", dest="download", default="", help="a zip file or a folder")
-            command.add_argument("--pattern", default="", help="a regular expression that says how files are named")
-            command.add_argument("--replace", action="store_true", help="replace what was collected before")
+            command.add_argument("--from", dest="download", default="", help="zip file or folder with the submissions")
+            command.add_argument("--pattern", default="", help="regular expression for the names of the files")
+            command.add_argument(
+                "--replace", action="store_true", help="replace submissions that were collected before"
+            )
         if function is grades:
-            command.add_argument("--canvas", default="", help="a CSV file that Canvas has exported, to be filled in")
+            command.add_argument("--canvas", default="", help="CSV file exported from Canvas, to be filled in")
         if function is grade:
             cores = len(os.sched_getaffinity(0))
-            command.add_argument("--student", action="append", default=[], help="only this one; may be repeated")
-            command.add_argument("--jobs", type=int, default=cores, help="submissions side by side; all cores")
-            command.add_argument("--cell-seconds", type=float, default=60, help="how long one cell may run; 60")
-            command.add_argument("--dask", default="", help="the address of a Dask scheduler whose workers grade")
-            command.add_argument("--unconfined", action="store_true", help="run submissions with all of your rights")
-            command.add_argument("--again", action="store_true", help="run also what was graded before")
+            command.add_argument("--student", action="append", default=[], help="only this student; may be repeated")
+            command.add_argument(
+                "--jobs", type=int, default=cores, help="submissions to grade in parallel (default: all cores)"
+            )
+            command.add_argument(
+                "--cell-seconds", type=float, default=60, help="time limit for each cell (default: 60)"
+            )
+            command.add_argument("--dask", default="", help="address of a Dask scheduler whose workers do the grading")
+            command.add_argument(
+                "--unconfined", action="store_true", help="run submissions without a sandbox, with all of your rights"
+            )
+            command.add_argument("--again", action="store_true", help="also grade submissions that have not changed")
     return parser
 
 
@@ -200,13 +210,13 @@ def main(arguments: list[str] | None = None) -> int:
     except (Stop, SourceError, CannotConfine) as error:
         message = str(error)
     except Timeout:
-        message = "another grading run is at work in this folder. Wait for it, or end it."
+        message = "another grading run is active in this folder. Wait for it, or stop it."
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "nbgrader":
             raise
         message = "nbgrader is missing: .venv/bin/python -m pip install -e '.[class]'"
     except KeyboardInterrupt:
-        print("stopped; the same command goes on from here", file=sys.stderr)
+        print("stopped; the same command continues from here", file=sys.stderr)
         sys.stderr.flush()
         os._exit(130)  # at once: what is running has left nothing half-done
     print(message, file=sys.stderr)
