@@ -11,7 +11,7 @@ from vit_course import arguments
 def attention_weights(
     query: Float[Tensor, "b heads i e"], key: Float[Tensor, "b heads j e"]
 ) -> Float[Tensor, "b heads i j"]:
-    """Eq. 6: A = softmax(q k^T / sqrt(e)), the softmax over the key tokens ``j``: every row sums to 1.
+    """Eq. 6: ``A = softmax(q kᵀ / √e)``, the softmax over the key tokens ``j``: every row sums to 1.
 
     Raises:
         ValueError: not four axes, or a key that does not fit the query.
@@ -25,7 +25,7 @@ def attention_weights(
 def scaled_dot_product_attention(
     query: Float[Tensor, "b heads i e"], key: Float[Tensor, "b heads j e"], value: Float[Tensor, "b heads j v"]
 ) -> Float[Tensor, "b heads i v"]:
-    """Eq. 7: A v, for every query token the mean of the values, weighted by attention. Written out.
+    """Eq. 7: ``A v``, for every query token the mean of the values, weighted by attention. Written out.
 
     Equal to ``torch.nn.functional.scaled_dot_product_attention``; key and value may have other tokens than the query.
 
