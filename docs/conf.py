@@ -16,7 +16,6 @@ extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
-    "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
     "tools.site_extension",
@@ -24,6 +23,7 @@ extensions = [
 exclude_patterns = [*DOCUMENT_PAGES, "**/_*.md", "_*.md"]  # included by pages
 templates_path = ["_templates"]
 nitpicky = False
+highlight_language = "sh"  # of code that names no language, which is commands
 
 # notebooks: as they are stored; nbval has compared every output
 nb_execution_mode = "off"
@@ -48,7 +48,7 @@ viewcode_line_numbers = True
 
 # look
 html_theme = "sphinx_book_theme"
-html_title = "Vision Transformer"
+html_title = project
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_favicon = "_static/favicon.svg"
@@ -57,10 +57,13 @@ html_show_sourcelink = False
 html_use_index = False
 html_domain_indices = False
 html_js_files = ["site.js"]
+html_additional_pages = {"404": "404.html"}
+html_math_renderer = "mathml"  # tools/site_extension.py
+html_search_scorer = str(ROOT / "docs" / "search_scorer.js")
+html_show_search_summary = False  # it would load every page that was found
 html_theme_options = {
     "article_header_end": "article-header-buttons.html",
     "footer_content_items": "site-footer.html",
-    "home_page_in_toc": True,
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
     "secondary_sidebar_items": "page-toc.html",
@@ -69,7 +72,7 @@ html_theme_options = {
     "use_download_button": False,  # tools/site_extension.py has one that leads to the notebook itself
     "use_fullscreen_button": False,
 }
-html_context = {"default_mode": "auto"}
+html_context = {"default_mode": "light"}  # without scripts; _templates/layout.html follows the system
 if repository := published():
     html_theme_options |= {
         "repository_url": repository.address,
@@ -83,9 +86,4 @@ if repository := published():
         "edit_page_provider_name": "GitHub",
         "edit_page_url_template": repository.address + "/edit/HEAD/{{ source_of(file_name) }}",
     }
-copybutton_selector = "div.highlight pre:not(.output *, .output)"
-
-# formulas: MathJax and its fonts from this site, and nothing that would be loaded from elsewhere
-mathjax_path = "mathjax/startup.js"
-mathjax_config_path = "mathjax.js"
-myst_update_mathjax = False  # that file says all
+copybutton_selector = "div:not(.no-copy) > div.highlight pre:not(.output *, .output)"

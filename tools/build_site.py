@@ -94,7 +94,7 @@ def module_page(source: Path, name: str) -> str:
     file = module_file(name)
     options = [":members:", ":imported-members:"] if file.endswith("__init__.py") else [":members:"]
     lines = [f".. automodule:: vit_course.{name}", *(f"   {option}" for option in options)]
-    page = "\n".join([f"# vit_course.{name}", "", "```{eval-rst}", *lines, "```", ""])
+    page = "\n".join([f"# vit_course.{name}", "", "```{eval-rst}", ".. highlight:: python", "", *lines, "```", ""])
     (source / "api" / f"{name}.md").write_text(page, encoding="utf-8")
     summary = (ast.get_docstring(ast.parse((ROOT / file).read_text(encoding="utf-8"))) or "").partition("\n")[0]
     return f"| [`{name}`](/api/{name}.md) | {summary} |"

@@ -11,15 +11,24 @@ from html import escape
 from pathlib import Path
 
 from docutils import nodes
+from docutils.utils.math import MathError
+from docutils.utils.math.latex2mathml import tex2mathml
 from pygments.lexers import TextLexer
 from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.util import logging
 from sphinx.writers.html5 import HTML5Translator
 
 from tools.build_site import module_file
 from tools.site_links import ROOT, assignments, cases_on_their_pages, lessons, on_the_site, published, whole_notebook
 
 POINTS = 96 / 72  # pixels of the screen in a point of an SVG file
+
+MISREAD = {  # what docutils takes otherwise than LaTeX: 1/2 for 12, the index of a letter for a limit of its accent
+    r"(\\[dt]?frac)\s*(\w)\s*(\w)": r"\1{\2}{\3}",
+    r"(\\(?:bar|hat|tilde)\s*(?:\w|\{[^{}]*\}))([_^])": r"\1{}\2",
+}
+LOGGER = logging.getLogger(__name__)
 
 
 def lead_links_of_a_notebook(app: Sphinx, page: str, content: list[str]) -> None:
@@ -105,7 +114,7 @@ def tables_in_docstrings(app: Sphinx, what: str, name: str, thing: object, optio
     for index in range(len(lines) - 1, 0, -1):
         begins = lines[index].startswith("    ") and not lines[index - 1].strip()
         if what == "module" and begins and index > 1 and not lines[index - 2].startswith(" "):
-            lines[index:index] = ["::", ""]
+            lines[index:index] = [".. code-block:: text", ""]
 
 
 def quotes_as_written(app: Sphinx, doctree: nodes.document) -> None:
@@ -114,13 +123,46 @@ def quotes_as_written(app: Sphinx, doctree: nodes.document) -> None:
         quoted.children = [nodes.Text(quoted.astext().replace("'", '"'))]
 
 
+def mark_commands_to_complete(app: Sphinx, doctree: nodes.document) -> None:
+    """Give a command in which the reader has to put an address no button that copies it."""
+    for block in doctree.findall(nodes.literal_block):
+        if "<this repository>" in block.astext():
+            block["classes"].append("no-copy")
+
+
+def write_formula(self: HTML5Translator, node: nodes.math | nodes.math_block) -> None:
+    r"""Write a formula as MathML, which browsers show by themselves; a mistake in it fails the build.
+
+    A formula of its own can break where ``\qquad`` is; ``\tag`` at its end is its number.
+    """
+    text = node.astext()
+    for misread, clear in MISREAD.items():
+        text = re.sub(misread, clear, text)
+    text, number = re.fullmatch(r"(.*?)(?:\\tag\{(.*)\})?\s*", text, re.DOTALL).groups()
+    is_block = isinstance(node, nodes.math_block)
+    parts = [part for part in text.split(r"\qquad") if part.strip()]
+    try:
+        formula = "".join(re.sub(r"\n\s*", "", tex2mathml(part, as_block=is_block)) for part in parts)
+    except MathError as error:
+        LOGGER.warning("%s: %s", node.astext(), error, location=node)
+        raise nodes.SkipNode from error
+    if is_block:  # the theme's script makes boxes of this class reachable by keyboard where they scroll
+        number = f'<span class="eqno">({number})</span>' if number else ""
+        formula = f'<div class="math pst-scrollable-table-container">{formula}{number}</div>\n'
+    self.body.append(formula)
+    raise nodes.SkipNode
+
+
 class Translator(HTML5Translator):
-    """Sphinx's own, save that the lines of a long signature are no list of definitions."""
+    """Sphinx's own, save for the lines of a long signature and the cells of a wide table."""
 
     def starttag(self, node: nodes.Node, tagname: str, suffix: str = "\n", **attributes) -> str:
-        """Write an opening tag; screen readers pass over the list that Sphinx makes of a signature's lines."""
+        """Write an opening tag."""
         if isinstance(node, addnodes.desc_parameterlist) and tagname == "dl":
-            attributes["role"] = "presentation"
+            attributes["role"] = "presentation"  # screen readers pass over this list of definitions, which is none
+        if isinstance(node, nodes.entry) and tagname == "td" and len(node.parent) > 3:
+            heads = node.parent.parent.parent.next_node(nodes.row)
+            attributes["data-label"] = heads[node.parent.index(node)].astext()  # shown where a table is a list
         return super().starttag(node, tagname, suffix, **attributes)
 
 
@@ -133,8 +175,16 @@ def source_of(page: str) -> str:
 
 
 def fill_context(app: Sphinx, page: str, template: str, context: dict, doctree: nodes.document | None) -> None:
-    """Give the foot of the page the repository, and the theme's edit button the file that a page is made of."""
+    """Give the templates the repository, the page's first paragraph, and the file that a page is made of."""
     context |= {"site_repository": published(), "source_of": source_of}
+    words = (
+        (part.astext() for part in doctree.findall(nodes.paragraph) if not part.next_node(nodes.image))
+        if doctree
+        else ()
+    )
+    context["description"] = next(
+        (textwrap.shorten(text, 200, placeholder=" …") for text in words if len(text) > 40), ""
+    )
 
 
 def add_buttons(app: Sphinx, page: str, template: str, context: dict, doctree: nodes.document | None) -> None:
@@ -176,11 +226,13 @@ def finish(app: Sphinx, error: Exception | None) -> None:
 def setup(app: Sphinx) -> dict:
     """Connect all of it."""
     app.set_translator("html", Translator)
+    app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
     app.connect("source-read", lead_links_of_a_notebook)
     app.connect("include-read", lead_links_of_an_included_file)
     app.connect("doctree-read", describe_pictures, priority=600)
     app.connect("doctree-read", point_to_live_figures, priority=610)
     app.connect("doctree-read", quotes_as_written)
+    app.connect("doctree-read", mark_commands_to_complete)
     app.connect("autodoc-process-signature", shapes_as_written)
     app.connect("autodoc-process-docstring", tables_in_docstrings)
     app.connect("html-page-context", fill_context, priority=400)  # before the theme makes its buttons, at 501

@@ -11,7 +11,7 @@ from vit_course import arguments
 def attention_weights(
     query: Float[Tensor, "b heads i e"], key: Float[Tensor, "b heads j e"]
 ) -> Float[Tensor, "b heads i j"]:
-    """Eq. 6: A = softmax(q k^T / sqrt(e)), with the softmax over the key tokens ``j``, so that every row sums to 1.
+    """Eq. 6: ``A = softmax(q kᵀ / √e)``, with the softmax over the key tokens ``j``, so that every row sums to 1.
 
     Raises:
         ValueError: a tensor does not have four axes, or the key does not fit the query.
@@ -25,7 +25,7 @@ def attention_weights(
 def scaled_dot_product_attention(
     query: Float[Tensor, "b heads i e"], key: Float[Tensor, "b heads j e"], value: Float[Tensor, "b heads j v"]
 ) -> Float[Tensor, "b heads i v"]:
-    """Eq. 7: A v, the mean of the values for every query token, weighted by attention, written out step by step.
+    """Eq. 7: ``A v``, the mean of the values for every query token, weighted by attention, written out step by step.
 
     Equal to ``torch.nn.functional.scaled_dot_product_attention``. Key and value may have more or fewer tokens.
 

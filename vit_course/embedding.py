@@ -47,7 +47,7 @@ def unpatchify(
 
 
 class PatchEmbedding(nn.Module):
-    """Linear projection of flattened patches: x_p E of Eq. 1.
+    """Linear projection of flattened patches: ``x_p E`` of Eq. 1.
 
     Args:
         image_size: side of the square image in pixels, or ``(height, width)``.
@@ -82,7 +82,7 @@ class PatchEmbedding(nn.Module):
 
 
 class ImageEmbedding(nn.Module):
-    """Eq. 1: z_0 = [x_class; x_p E] + E_pos, the sequence of tokens for the encoder.
+    """Eq. 1: ``z_0 = [x_class; x_p E] + E_pos``, the sequence of tokens for the encoder.
 
     Args:
         image_size, patch_size, hidden_dim, in_channels: see :class:`PatchEmbedding`.

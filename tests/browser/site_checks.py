@@ -32,9 +32,8 @@ class Traffic:
 
 
 def ready(page: Page) -> None:
-    """Wait until formulas are set and every picture has come or failed, lazy ones too; unfold what is folded."""
+    """Wait until every picture has come or failed, lazy ones too; unfold what is folded."""
     page.wait_for_load_state("load")
-    page.evaluate("window.MathJax?.startup?.promise")
     page.evaluate(
         """async () => {
             for (const details of document.querySelectorAll("article details")) details.open = true;
@@ -48,24 +47,34 @@ def ready(page: Page) -> None:
 
 
 def formulas(page: Page) -> list[str]:
-    """Every formula is set, none is an error, and none was overlooked."""
+    """Every formula has a size, and none was overlooked."""
     return page.evaluate(
         r"""() => {
             const problems = [];
-            for (const formula of document.querySelectorAll("article .math")) {
-                const set = formula.querySelector("mjx-container");
-                if (!set || set.getBoundingClientRect().width === 0) problems.push("not set: " + formula.textContent);
-            }
-            for (const error of document.querySelectorAll(
-                "mjx-merror, [data-mjx-error], mjx-container [style*='color: red']"))
-                problems.push("error: " + error.textContent);
+            for (const formula of document.querySelectorAll("article math"))
+                if (formula.getBoundingClientRect().width === 0) problems.push("not set: " + formula.textContent);
             const texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
             while (texts.nextNode()) {
                 const {textContent: text, parentElement: parent} = texts.currentNode;
-                if (parent.closest("pre, code, script, style, mjx-container, .sig")) continue;
+                if (parent.closest("pre, code, script, style, .sig")) continue;
                 if (/\$[^$]+\$|\\[(\[]/.test(text)) problems.push("raw: " + text.trim().slice(0, 60));
             }
             return problems;
+        }"""
+    )
+
+
+def cut_off(page: Page) -> list[str]:
+    """Code of up to 88 characters a line fits its box, on a phone all code of a cell and every table of words does."""
+    return page.evaluate(
+        """() => {
+            const isPhone = innerWidth < 768;
+            const parts = [...document.querySelectorAll(".cell_input pre")].filter(
+                code => isPhone || Math.max(...code.textContent.split("\\n").map(line => line.length)) <= 88);
+            if (isPhone) parts.push(...document.querySelectorAll("article table:not(:has(td.text-right))"));
+            const box = part => part.closest(".pst-scrollable-table-container") ?? part;
+            return parts.filter(part => box(part).scrollWidth > box(part).clientWidth).map(
+                part => `cut off at ${innerWidth}: ` + part.textContent.trim().slice(0, 60));
         }"""
     )
 
@@ -124,8 +133,7 @@ def barriers(page: Page) -> list[str]:
                     token.replaceWith(...token.childNodes);
             for (const word of document.querySelectorAll("article code"))
                 if (again("word in " + word.parentElement.tagName)) word.replaceWith(word.textContent);
-            const inline = [...document.querySelectorAll("mjx-container:not([display]) > mjx-math")];
-            for (const formula of inline.slice(1)) formula.replaceChildren();
+            for (const formula of [...document.querySelectorAll("article math")].slice(1)) formula.replaceChildren();
             document.normalize();
             return (await axe.run(document, {resultTypes: ["violations"], preload: false})).violations;
         }"""
@@ -136,3 +144,11 @@ def barriers(page: Page) -> list[str]:
         if violation["impact"] in ("serious", "critical")
         for node in violation["nodes"][:4]
     ]
+
+
+WATCH_SHIFTS = """
+    window.shift = 0;
+    new PerformanceObserver(list => {
+        for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shift += entry.value;
+    }).observe({type: "layout-shift", buffered: true});
+"""

@@ -10,7 +10,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from site_checks import DESKTOP, PHONE, Traffic, barriers, formulas, overflow, ready, show
+from playwright.sync_api import expect
+from site_checks import DESKTOP, PHONE, WATCH_SHIFTS, Traffic, barriers, cut_off, formulas, overflow, ready, show
 
 from tools.build_site import modules
 from tools.site_links import ROOT, assignments, lessons
@@ -35,10 +36,11 @@ def test_a_page_is_whole_stays_on_the_site_and_has_no_barriers(name, home, tab):
     tab.set_viewport_size(PHONE)
     tab.goto(home + name)
     ready(tab)
-    problems = formulas(tab) + overflow(tab)
+    problems = formulas(tab) + overflow(tab) + cut_off(tab)
+    show(tab, DESKTOP, "dark")
+    problems += overflow(tab) + cut_off(tab)
     if name in KINDS:
-        show(tab, DESKTOP, "dark")
-        problems += overflow(tab) + barriers(tab)
+        problems += barriers(tab)
         show(tab, PHONE, "light")
         problems += barriers(tab)
     assert problems + traffic.problems == []
@@ -47,8 +49,8 @@ def test_a_page_is_whole_stays_on_the_site_and_has_no_barriers(name, home, tab):
 SPOILT = {  # what the page gets, and the complaint
     '<img src="gone.png" alt="three plain words">': "404: ",
     "<p>Here $a^2$ stands.</p>": "raw: Here",
-    r'<p class="math">\(a^b^c\)</p>': "error: ",
-    r'<p class="math">\(\nothing x\)</p>': "error: \\nothing",
+    "<math></math>": "not set: ",
+    '<div class="cell_input"><pre style="width:99px">eighteen or more letters</pre></div>': "cut off at 1280: eighteen",
     '<div style="width:3000px">wide</div>': "px in 1280",
     '<p style="color:#ddd;background:#fff">faint</p>': "color-contrast (serious)",
     '<input type="text">': "label (critical)",
@@ -66,23 +68,121 @@ def test_the_checks_find_what_is_spoilt(site, home, new_page):
     page.route(home + LESSON, lambda route: route.fulfill(body=text, content_type="text/html"))
     page.goto(home + LESSON)
     ready(page)
-    found = formulas(page) + overflow(page) + barriers(page) + traffic.problems
+    found = formulas(page) + overflow(page) + cut_off(page) + barriers(page) + traffic.problems
     missed = [spoilt for spoilt, complaint in SPOILT.items() if not any(complaint in problem for problem in found)]
     assert missed == [], found
 
 
+@pytest.mark.parametrize("width", [390, 820, 1100, 1280])
+def test_the_menus_open_and_close(width, home, tab):
+    tab.set_viewport_size({"width": width, "height": 900})
+    tab.goto(home + LESSON)
+    pages, sections = tab.get_by_role("link", name="Glossary"), tab.get_by_role("link", name="2.5 The class token")
+    shown = tab.locator(".bd-header-article .primary-toggle")
+    if width < 992:
+        expect(pages).not_to_be_in_viewport()
+        shown.click()
+        tab.locator("#pst-primary-sidebar-modal").get_by_role("link", name="Lesson 4").click()
+        tab.wait_for_url("**/04_mlp_and_encoder.html")
+        tab.go_back()
+    else:
+        expect(pages).to_be_visible()
+        shown.click()
+        expect(pages).not_to_be_visible()
+        shown.click()
+        expect(pages).to_be_visible()
+    if width < 1200:
+        expect(sections).not_to_be_visible()
+        tab.locator(".bd-header-article .secondary-toggle").click()
+    sections.click()
+    expect(tab.get_by_role("heading", name="2.5 The class token")).to_be_in_viewport()
+    expect(tab.locator("dialog[open]")).to_have_count(0)
+
+
+def test_the_first_paint_has_the_colors_of_the_system(home, new_page):
+    """Before the theme's own script has come, and where scripts are off."""
+    page = new_page(color_scheme="dark")
+    page.route("**/pydata-sphinx-theme.js*", lambda route: route.abort())
+    page.goto(home + "index.html")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 29)"
+    plain = new_page(java_script_enabled=False)
+    plain.goto(home + "index.html")
+    expect(plain.locator("body")).to_have_css("color", "rgb(31, 36, 48)")
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("name", KINDS)
+def test_a_page_does_not_jump_while_it_loads(name, size, home, new_page):
+    page = new_page(viewport=size)
+    page.add_init_script(WATCH_SHIFTS)
+    page.goto(home + name)
+    page.evaluate("document.fonts.ready")
+    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert page.evaluate("window.shift") < 0.1
+
+
 def test_search_finds(home, tab):
-    """From any page: Ctrl+K, type, Enter. What the page shares with all others is small."""
+    """From any page: Ctrl+K, type, Enter. What the page shares with all others is small; searching fetches no page."""
     tab.set_viewport_size(DESKTOP)
     tab.goto(home + "lessons.html")
     shared = "performance.getEntriesByType('resource').filter(each => !each.name.includes('/_images/'))"
-    assert tab.evaluate(f"{shared}.reduce((sum, each) => sum + each.decodedBodySize, 0)") <= 1_800_000
+    assert tab.evaluate(f"{shared}.reduce((sum, each) => sum + each.decodedBodySize, 0)") <= 800_000
     tab.keyboard.press("Control+k")
-    tab.locator("#pst-search-dialog input[name=q]").fill("rollout")
+    field = tab.locator("#pst-search-dialog input[name=q]")
+    field.fill("rollout")
+    icon, start = (
+        "document.querySelector('#pst-search-dialog i').getBoundingClientRect().right",
+        "getComputedStyle(e).paddingLeft",
+    )
+    assert tab.evaluate(icon) <= field.evaluate(f"e => e.getBoundingClientRect().left + parseFloat({start})")
     tab.keyboard.press("Enter")
     tab.wait_for_url("**/search.html?q=*")
+    tab.locator('#search-results a[href*="api/inside.html"]').first.wait_for()
+    assert tab.evaluate(f"{shared}.filter(each => each.name.includes('.html')).length") == 0
     tab.locator('#search-results a[href*="api/inside.html"]').first.click()
     tab.wait_for_url("**/api/inside.html*")
+
+
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [("class token", "2.5 The class token"), ("layer normalization", "4.3"), ("glossary", "Glossary")],
+)
+def test_search_without_a_server_shows_the_section_first(words, first, site, new_page):
+    """All of it works from the files alone."""
+    page = new_page()
+    traffic = Traffic(page, site.as_uri())
+    page.goto((site / LESSON).as_uri())
+    page.keyboard.press("Control+k")
+    page.locator("#pst-search-dialog input[name=q]").fill(words)
+    page.keyboard.press("Enter")
+    expect(page.locator("#search-results li a").first).to_contain_text(first)
+    assert traffic.problems == []
+
+
+def test_paper_is_light_and_nothing_on_it_is_folded_or_cut(home, new_page):
+    page = new_page(color_scheme="dark")
+    page.goto(home + LESSON)
+    state = "[document.documentElement.dataset.theme, document.querySelectorAll('article details:not([open])').length]"
+    before = page.evaluate(state)
+    page.evaluate(f"addEventListener('beforeprint', () => {{ window.printed = {state} }})")
+    page.pdf()
+    assert page.evaluate("window.printed") == ["light", 0]
+    assert page.evaluate(state) == before
+    assert before[0] == "dark"
+    assert before[1] > 10
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 720, "height": 1000})  # as A4 is
+    page.evaluate("for (const details of document.querySelectorAll('article details')) details.open = true")
+    wide = "all => all.filter(code => code.scrollWidth > code.clientWidth).map(code => code.textContent)"
+    assert page.locator("article pre").evaluate_all(wide) == []
+    assert cut_off(page) == []
+
+
+def test_a_figure_in_the_dark_has_one_ground(home, new_page):
+    page = new_page(color_scheme="dark")
+    page.goto(home + LESSON)
+    grounds = "all => all.map(image => getComputedStyle(image).backgroundColor)"
+    assert set(page.locator("article img").evaluate_all(grounds)) == {"rgb(255, 255, 255)"}
 
 
 def text_of(site: Path, page: str) -> str:
@@ -119,16 +219,28 @@ def test_links_and_anchors_resolve(site, tmp_path):
 
 def test_every_page_is_there_and_described_and_asks_nobody_else_for_anything(site):
     found = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
-    assert {name for name in found if not name.startswith(("_modules/", "search"))} == set(PAGES)
+    assert {name for name in found if not name.startswith(("_modules/", "search", "404"))} == set(PAGES)
     for name in PAGES:
         text = text_of(site, name)
         assert undescribed(text) == [], name
+        assert re.search(r'<meta name="description" property="og:description" content="[^"]{40,300}">', text), name
+        assert re.search(r"<title>(.*)</title>", text)[1].count("Vision Transformer from an empty page") == 1, name
+        assert "searchindex.js" not in text, name
         assert not re.findall(r'\bsrc="https?:|<link rel="(?:stylesheet|preload)"[^>]*href="https?:', text), name
         files = {(site / name).parent / unquote(source) for source in re.findall(r'<img[^>]*\bsrc="([^"]+)"', text)}
         assert sum(path.stat().st_size for path in files | {site / name}) <= 1_500_000, name
     assert (
         len(undescribed('<article><img alt="" width="1"><img alt="three plain words"><img alt="a b c" width="1">')) == 2
     )
+
+
+def test_a_page_that_is_missing_leads_back_and_a_link_elsewhere_shows_a_picture(site):
+    """GitHub shows the page in place of any address: what it links to is named from the root of the site."""
+    missing, home = text_of(site, "404.html"), "https://example.github.io/vit-course/"
+    assert missing.index(f'<base href="{home}">') < missing.index("<link ")
+    assert 'href="lessons.html"' in missing
+    picture = re.search(r'<meta property="og:image" content="([^"]*)">', text_of(site, LESSON))[1]
+    assert (site / picture.removeprefix(home)).read_bytes()[16:24] == bytes.fromhex("000004b000000276")  # 1200 x 630
 
 
 @pytest.mark.parametrize("path", lessons(), ids=lambda path: path.stem)
@@ -175,17 +287,28 @@ def test_a_signature_shows_its_shapes_and_its_source(site):
     assert 'href="../_modules/vit_course/attention.html#' in signature
 
 
-def test_a_broken_link_fails_the_build(tmp_path):
-    """Two pages, rendered by the site's own settings, with one right link and two that lead nowhere."""
+def test_a_mistake_fails_the_build(tmp_path):
+    """A right link, two that lead nowhere and a formula with a mistake, rendered by the site's own settings.
+
+    Code that names no language is commands; one with a place for an address has no button that copies it.
+    """
     source = tmp_path / "source"
     source.mkdir()
-    links = "[there](other.md#2-there), [nowhere](other.md#nowhere), [gone](gone.md)"
-    (source / "index.md").write_text(f"# One\n\n{links}.\n\n```{{toctree}}\nother\n```\n", encoding="utf-8")
+    links = "[there](other.md#2-there), [nowhere](other.md#nowhere), [gone](gone.md), $\\nothing x$"
+    commands = "```\ngit clone <this repository>\n```\n\n```\nmake test\n```"
+    (source / "index.md").write_text(
+        f"# One\n\n{links}.\n\n{commands}\n\n```{{toctree}}\nother\n```\n", encoding="utf-8"
+    )
     (source / "other.md").write_text("# Two\n\n## 2 there\n\nText.\n", encoding="utf-8")
+    (source / "lessons.md").write_text("---\norphan: true\n---\n\n# Three\n", encoding="utf-8")
     code = "import pathlib, sys, tools.build_site as it; sys.exit(it.render(*map(pathlib.Path, sys.argv[1:])))"
     command = [sys.executable, "-c", code, str(source), str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode != 0
     assert "nowhere" in done.stderr
     assert "gone.md" in done.stderr
+    assert r"\nothing x: Unknown LaTeX command" in done.stderr
     assert "2-there" not in done.stderr
+    page = text_of(tmp_path / "html", "index.html")
+    assert '<div class="no-copy highlight-sh notranslate">' in page
+    assert '<div class="highlight-sh notranslate">' in page

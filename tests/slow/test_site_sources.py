@@ -6,12 +6,14 @@ import os
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import nbformat
 import pytest
+from docutils import nodes
 from jinja2 import Environment
 
-from tools import build_site, site_links
+from tools import build_site, site_extension, site_links
 from tools.clinic_pages import clinic_pages
 from tools.colab_copies import COMMANDS, COURSE, in_colab, write_copies
 from tools.site_links import ROOT, Repository, lessons, on_the_site, published
@@ -199,7 +201,7 @@ def test_a_colab_copy_shows_figures_and_leads_to_the_other_copies(tmp_path):
 def test_what_comes_from_elsewhere_is_unchanged():
     static = DOCS / "_static"
     sums = dict(reversed(line.split("  ")) for line in (static / "SHA256SUMS").read_text().splitlines())
-    shipped = {path for name in ("mathjax", "fonts") for path in static.glob(f"{name}/**/*") if path.is_file()}
+    shipped = static.glob("fonts/*")
     found = {path.relative_to(static).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in shipped}
     assert found == sums
 
@@ -213,3 +215,36 @@ def test_the_foot_of_a_page_names_what_was_verified(known):
     assert re.search(r"Last verified \d{4}-\d\d-\d\d: every test passed with", told)
     assert f"Python {python} and torch {facts['verified_torch']}, commit {facts['verified_commit'][:8]}" in told
     assert "This build was not verified" in template.render(site_repository=known)
+
+
+def written(formula: nodes.math | nodes.math_block) -> str:
+    """Return what the site makes of a formula."""
+    page = SimpleNamespace(body=[])
+    with pytest.raises(nodes.SkipNode):
+        site_extension.write_formula(page, formula)
+    return "".join(page.body)
+
+
+@pytest.mark.parametrize(
+    ("formula", "mathml"),
+    [
+        (r"\mathbf{z}_0", "<msub><mi>𝐳</mi><mn>0</mn></msub>"),
+        (r"\tfrac12 x", "<mn>1</mn><mn>2</mn></mfrac>"),
+        (r"\frac1d\sum", "<mn>1</mn><mi>d</mi></mfrac>"),
+        (r"\bar A_l", '<mi>A</mi><mo stretchy="false">ˉ</mo></mover>'),
+        (r"\hat{m}^2", '<mi>m</mi><mo stretchy="false">ˆ</mo></mover>'),
+    ],
+)
+def test_a_formula_becomes_mathml(formula, mathml):
+    assert mathml in written(nodes.math("", formula))
+
+
+def test_a_formula_of_its_own_can_break_and_has_its_number():
+    formula = written(nodes.math_block("", r"a = b, \qquad b = c \tag{6}"))
+    assert formula.count("<math ") == formula.count("</math>") == 2
+    assert formula.index("<mi>a</mi>") < formula.index("<mi>c</mi>") < formula.index('<span class="eqno">(6)</span>')
+
+
+def test_a_mistake_in_a_formula_is_reported(caplog):
+    assert written(nodes.math("", r"\nothing x")) == ""
+    assert r"\nothing x: Unknown LaTeX command" in caplog.text
