@@ -300,7 +300,7 @@ def test_positions_say_what_is_near_and_far():
     rows, columns = torch.meshgrid(torch.arange(5), torch.arange(6), indexing="ij")
     near = (rows - 2).abs().maximum((columns - 3).abs()) <= 1
     groups = {
-        "with its neighbours": near & ((rows != 2) | (columns != 3)),
+        "with its neighbors": near & ((rows != 2) | (columns != 3)),
         "with the rest of its row": (rows == 2) & ~near,
         "with the rest of its column": (columns == 3) & ~near,
         "elsewhere": (rows != 2) & (columns != 3) & ~near,

@@ -123,3 +123,9 @@ def test_heads_cost_little_alone_and_much_together(lesson_09):
     pullover = lesson_09["names"].index("Pullover")
     assert (every == pullover).all()
     assert round(percent(lesson_09["labels"][:200] == pullover), 1) == 13.5
+
+
+def test_the_boot_needs_its_sole_as_a_whole(lesson_09):
+    left, whole = lesson_09["without_sole"], lesson_09["classify"](lesson_09["few"][:1])[0]
+    assert (round(whole[9].item(), 2), round(left[9].item(), 2)) == (4.16, 2.67)
+    assert lesson_09["names"][left.argmax()] == "Sneaker"

@@ -96,7 +96,8 @@ class Explorer(ipywidgets.VBox):
 
     def _repr_mimebundle_(self, **options: object) -> dict[str, object]:
         bundle = super()._repr_mimebundle_(**options)
-        words = f"explore.{self.name}: {self.text}\nRun this cell in JupyterLab or Notebook, and the picture answers."
+        how = "Run this cell in JupyterLab or Notebook to use the figure interactively."
+        words = f"explore.{self.name}: {self.text}\n{how}"
         return bundle | {"text/plain": words, "image/png": base64.b64encode(self.still()).decode()}
 
 

@@ -82,7 +82,7 @@ class PositionExplorer(TokenExplorer):
         down, right = (rows - patch[0]).abs(), (columns - patch[1]).abs()
         near = (down <= 1) & (right <= 1)
         groups = {
-            "with its neighbours": near & (down + right > 0),
+            "with its neighbors": near & (down + right > 0),
             "with the rest of its row": (down == 0) & ~near,
             "with the rest of its column": (right == 0) & ~near,
             "elsewhere": (down > 0) & (right > 0) & ~near,
