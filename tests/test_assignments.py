@@ -8,7 +8,7 @@ import pytest
 from notebook_rules import RULES
 
 ROOT = Path(__file__).resolve().parents[1] / "notebooks"
-NAMES = [f"assignment_{number:02}" for number in range(1, 7)]
+NAMES = [f"assignment_{number:02}" for number in range(1, 8)]
 every_assignment = pytest.mark.parametrize("name", NAMES)
 
 

@@ -1,6 +1,7 @@
 """The reader's own model: what is kept, what is refused and why, and that nothing of the reader's is ever lost."""
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -141,6 +142,17 @@ def test_a_part_is_the_readers_the_courses_or_a_mixture(notebook, capsys):
     assert type(model.embedding.patch_embedding) is own
     assert type(model.encoder) is vit_course.Encoder
     assert mine.part("MLPBlock") is vit_course.MLPBlock
+
+
+def test_an_assignment_takes_parts_from_the_folder_of_the_lessons(complete, tmp_path, monkeypatch, capsys):
+    notebook = tmp_path / "my_course" / "assignments" / "release" / "assignment_05"
+    notebook.mkdir(parents=True)
+    monkeypatch.chdir(notebook)
+    mine.part("Encoder")
+    shutil.copy(complete / "my_vit.py", tmp_path / "my_course")
+    mine.part("Encoder")
+    own = "Encoder: your own version, from my_vit.py"
+    assert capsys.readouterr().out.splitlines() == ["Encoder: the course's own version", own]
 
 
 def test_a_kept_part_runs_as_the_reference_does(complete, monkeypatch, capsys):

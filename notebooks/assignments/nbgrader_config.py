@@ -1,4 +1,4 @@
-"""nbgrader's settings for this course; the settings of a class are in its own folder and begin with these."""
+"""nbgrader's settings for this course; those of a class begin with these."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ from nbgrader import preprocessors
 from nbgrader.server_extensions.formgrader import handlers
 
 ASSIGNMENTS = Path(__file__).resolve().parent
-sys.path.insert(0, str(ASSIGNMENTS))  # nbgrader loads the grader, from whatever folder it was started
+sys.path.insert(0, str(ASSIGNMENTS))  # nbgrader loads the grader, started anywhere
 
 from grader import release  # noqa: E402
 
@@ -17,9 +17,13 @@ c.CourseDirectory.source_directory = str(ASSIGNMENTS / "source")
 
 # what students get: nbgrader's own steps, without those that the course does not use
 c.merge(release.STUBS)
-c.GenerateAssignment.preprocessors = [*release.TO_GRADE, preprocessors.SaveCells, *release.TO_STUDENT]
+c.GenerateAssignment.preprocessors = [
+    *release.TO_GRADE,
+    preprocessors.SaveCells,
+    *release.TO_STUDENT,
+]
 
-# "Autograde" in formgrader runs a submission in the sandbox of the course, not in a kernel of nbgrader's
+# "Autograde" in formgrader runs a submission in the sandbox, not in a kernel
 c.Autograde.exporter_class = "grader.formgrader.GradedNotebookExporter"
 c.Autograde.sanitize_preprocessors = [
     preprocessors.DeduplicateIds,
@@ -34,9 +38,12 @@ c.Autograde.autograde_preprocessors = [
     preprocessors.CheckCellMetadata,
 ]
 
-# a student's text does nothing in the browser of whoever marks it, and no page loads anything from another host
+# a student's text does nothing in the marker's browser; no page loads from another host
 c.HTMLExporter.filters = {"markdown2html": "grader.pages.markdown2html"}
-c.HTMLExporter.extra_template_basedirs = [str(ASSIGNMENTS / "grader" / "templates"), handlers.template_path]
+c.HTMLExporter.extra_template_basedirs = [
+    str(ASSIGNMENTS / "grader" / "templates"),
+    handlers.template_path,
+]
 
 # "nbgrader export" writes the same file as "make grades"
 c.ExportApp.plugin_class = "grader.grades.Grades"

@@ -19,7 +19,7 @@ from grader.files import Stop
 from grader.gradebook import ClassFolder
 from grader.roster import Student, is_student_id, read_roster
 
-ASSIGNMENTS = [f"assignment_0{number}" for number in range(1, 7)]
+ASSIGNMENTS = [f"assignment_0{number}" for number in range(1, 8)]
 ROSTER = "id,first_name,last_name\nada,Ada,Lovelace\nal,Alan,Turing\nhong,길동,홍\nkim,민수,김\n"
 
 
@@ -185,6 +185,29 @@ def test_a_download_that_is_none(folder, tmp_path):
     for pattern, cause in {r"(\w+)": "needs the groups", "(": "not a regular expression"}.items():
         with pytest.raises(Stop, match=cause):
             collect(tmp_path, folder, ASSIGNMENTS, pattern)
+
+
+def test_a_my_vit_goes_with_the_notebook_next_to_it(folder):
+    files = {
+        "Ada Lovelace_1_file_/assignment_05.ipynb": "1",
+        "Ada Lovelace_1_file_/my_vit.py": "Ada's",
+        "turingalan_2_3_assignment_05.ipynb": "2",
+        "turingalan_2_4_my_vit-1.py": "Alan's",
+        "hong/hong_my_vit.py": "3",
+    }
+    assert collected(folder, files) == (
+        ["ada 5", "al 5"],
+        ["hong/hong_my_vit.py: there is no notebook next to it. Place it by hand."],
+    )
+    assert submitted(folder)["ada/assignment_05/my_vit.py"] == "Ada's"
+    assert submitted(folder)["al/assignment_05/my_vit.py"] == "Alan's"
+    files = {name: text for name, text in files.items() if "hong" not in name}
+    assert collected(folder, files) == ([], [])  # the same once more is nothing new
+    placed, lines = collected(folder, files | {"turingalan_2_4_my_vit-1.py": "another"})
+    assert (placed, submitted(folder)["al/assignment_05/my_vit.py"]) == ([], "Alan's")
+    assert lines == [
+        "turingalan_2_4_my_vit-1.py: assignment_05 was collected before, without this file. Place it by hand."
+    ]
 
 
 # What was collected before

@@ -15,9 +15,11 @@ import time
 import nbformat
 import pytest
 from course import command, put
+from lessons.plain import plain_source
 
 from grader.release import student_edition
 from grader.source import ASSIGNMENTS, load_all, nbgrader_of
+from vit_course import VisionTransformer
 
 SOURCES = load_all(ASSIGNMENTS / "source")
 FIRST = "assignment_01"
@@ -130,9 +132,11 @@ vit_course.patchify = lambda *args: None
 ENDLESS = "while True:\n    pass"
 INTERRUPT_PROOF = "while True:\n    try:\n        while True: pass\n    except BaseException:\n        pass"
 
+MY_VIT = "\n".join(["from einops import reduce", "from torch import nn", plain_source(VisionTransformer), ""])
+
 # student: assignment, what is handed in, the mark, words of the note
 CLASS = {
-    **{f"honest{n}": (f"assignment_0{n}", lambda n=n: solved(f"assignment_0{n}"), FULL, "") for n in range(1, 7)},
+    **{f"honest{n}": (f"assignment_0{n}", lambda n=n: solved(f"assignment_0{n}"), FULL, "") for n in range(1, 8)},
     "loops": (FIRST, lambda: solved(patchify=LOOPS), FULL, ""),
     "blank": (FIRST, lambda: student_edition(SOURCES[FIRST]), 0, ""),
     "half": (FIRST, lambda: solved(contact_sheet="", coarse="", shuffle=""), 8, ""),
@@ -181,6 +185,8 @@ CLASS = {
     "web-page": (FIRST, lambda: "<html>Log in</html>", 0, "web page"),
     "empty": (FIRST, None, 0, "holds no assignment_01.ipynb"),
     "absent": (FIRST, None, 0, "not handed in"),
+    "own-parts": ("assignment_06", lambda: solved("assignment_06"), FULL, ""),
+    "broken-parts": ("assignment_06", lambda: solved("assignment_06"), FULL, "my_vit.py: SyntaxError"),
 }
 
 
@@ -206,6 +212,8 @@ def graded(tmp_path_factory):
         if make:
             put(folder, student, make(), assignment=assignment)
     put(folder, "vandal", vandal(folder))
+    put(folder, "own-parts", MY_VIT, assignment="assignment_06", name="my_vit.py")
+    put(folder, "broken-parts", MY_VIT + "def (", assignment="assignment_06", name="my_vit.py")
     (folder / "submitted" / "empty" / FIRST).mkdir(parents=True)
     roster = "id,first_name,last_name,email\n" + "".join(f"{student},,,\n" for student in [*CLASS, "vandal"])
     (folder / "students.csv").write_text(roster, encoding="utf-8")

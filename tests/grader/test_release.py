@@ -30,7 +30,7 @@ every_assignment = pytest.mark.parametrize("name", SOURCES)
 
 
 def test_there_is_one_for_each_lesson():
-    assert list(SOURCES) == [f"assignment_0{number}" for number in range(1, 7)]
+    assert list(SOURCES) == [f"assignment_0{number}" for number in range(1, 8)]
     assert sorted(path.name for path in (ASSIGNMENTS / "release").iterdir()) == list(SOURCES)
 
 

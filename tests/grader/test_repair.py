@@ -311,7 +311,7 @@ def test_what_is_no_file(tmp_path):
     with pytest.raises(Unreadable, match="cannot be opened: No such file"):
         read_notebook(path)
     path.mkdir()
-    with pytest.raises(Unreadable, match="a folder stands"):
+    with pytest.raises(Unreadable, match="a folder is where"):
         read_notebook(path)
     pipe = tmp_path / "pipe.ipynb"
     os.mkfifo(pipe)
@@ -320,7 +320,7 @@ def test_what_is_no_file(tmp_path):
     (tmp_path / "real.ipynb").write_text(good(), encoding="utf-8")
     link = tmp_path / "link.ipynb"
     link.symlink_to(tmp_path / "real.ipynb")
-    with pytest.raises(Unreadable, match="link to another file"):
+    with pytest.raises(Unreadable, match="link to another one"):
         read_notebook(link)
 
 

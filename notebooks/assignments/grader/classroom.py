@@ -20,7 +20,7 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from grader import confine, results, sandbox
+from grader import confine, own_parts, results, sandbox
 from grader.confine import Limits
 from grader.gradebook import MARK, ClassFolder, NotRecorded, slips
 from grader.intake import Unreadable, find_notebook, read_notebook
@@ -55,17 +55,18 @@ class Prepared:
     notes: list[str] = field(default_factory=list)
     problem: str = ""
     is_blank: bool = False
+    own: str = ""  # the text of the student's my_vit.py
 
     def __post_init__(self):
         # the first cell has place for the notes, so that the student's cells are counted from 1
         self.notebook.cells.insert(
             0, nbformat.v4.new_code_cell("# Notes from the grading", id="notes-from-the-grading")
         )
-        self.key = results.key_of(self.submission.source.digest, nbformat.writes(self.notebook))
+        self.key = results.key_of(self.submission.source.digest, nbformat.writes(self.notebook), self.own)
 
     @property
     def job(self) -> tuple:
-        """Return the arguments of :func:`sandbox.grade`."""
+        """Return the first arguments of :func:`grade_one`."""
         cells = list(enumerate(self.notebook.cells))[1:]
         code = [(index, cell.source) for index, cell in cells if cell.cell_type == "code" and not is_test(cell)]
         source = self.submission.source
@@ -139,7 +140,8 @@ def prepare(submission: Submission) -> Prepared:
         [cell.source for cell in notebook.cells if is_theirs(cell)]
         for notebook in (repaired.notebook, untouched(submission.source))
     )
-    return Prepared(submission, repaired.notebook, notes + repaired.notes, is_blank=written == blank)
+    own, more = own_parts.read(path.parent)
+    return Prepared(submission, repaired.notebook, notes + repaired.notes + more, is_blank=written == blank, own=own)
 
 
 @dataclass
@@ -178,7 +180,7 @@ class Run:
                 yield each.submission, self._record(each, result, known)
             else:
                 waiting[name] = each
-        jobs = {name: (*each.job, self.limits, self.unconfined) for name, each in waiting.items()}
+        jobs = {name: (*each.job, self.limits, self.unconfined, each.own) for name, each in waiting.items()}
         for name, outcome in run_jobs(jobs, self.workers, self.dask):
             each = waiting[name]
             if isinstance(outcome, Result):
@@ -196,7 +198,7 @@ class Run:
         prepared = prepare(submission)
         result = results.load(self.result_path(submission), prepared.key)
         if not result and not prepared.problem:
-            job = (*prepared.job, self.limits, self.unconfined)
+            job = (*prepared.job, self.limits, self.unconfined, prepared.own)
             ((_, result),) = run_jobs({submission.name: job}, workers=1)
             if not isinstance(result, Result):
                 raise RuntimeError(result)
@@ -228,7 +230,7 @@ def note_identical(prepared: Iterable[Prepared]) -> None:
     same = defaultdict(list)
     for each in prepared:
         if not each.problem and not each.is_blank:
-            same[each.key].append(each)
+            same[each.submission.source.name, nbformat.writes(each.notebook)].append(each)
     for group in same.values():
         for each in group:
             others = sorted(other.submission.student for other in group if other is not each)
@@ -257,9 +259,18 @@ def grade_one(
     modules: frozenset[str],
     limits: Limits,
     unconfined: bool,
+    own: str = "",
 ) -> Result:
-    """Grade one submission on the machine that this runs on, confined by what that machine has."""
-    return sandbox.grade(cells, tests, modules, limits, confine.choose(unconfined=unconfined), data=TEST_IMAGES)
+    """Grade one submission, perhaps with a my_vit.py, on this machine, confined by what the machine has."""
+
+    def grade(cells: list[tuple[int, str]], tests: list[HiddenTest]) -> Result:
+        return sandbox.grade(cells, tests, modules, limits, confinement, data=TEST_IMAGES)
+
+    confinement = confine.choose(unconfined=unconfined)
+    first, notes = own_parts.first_cells(own, modules, grade)
+    result = grade(first + cells, tests)
+    result.notes[:0] = notes
+    return result
 
 
 def run_jobs(

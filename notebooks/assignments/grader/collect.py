@@ -21,9 +21,10 @@ from traitlets.config import Config
 
 from grader.files import Stop
 from grader.gradebook import ClassFolder
+from grader.own_parts import FILE
 from grader.roster import Student, identify
 
-TASK = r"(?P<assignment>assignment[ _-]?\d{1,2})(?!\d)[^/]*\.ipynb"
+TASK = r"(?:(?P<assignment>assignment[ _-]?\d{1,2})(?!\d)[^/]*\.ipynb|my_vit[^/]*\.py)"
 BLACKBOARD = rf"(.*_)?(?P<student>[^_/]+)_attempt_(?P<timestamp>\d{{4}}(-\d\d){{5}})[_/].*{TASK}"
 PATTERN = rf"(?P<student>[^_/]+)_.*?{TASK}"  # Canvas, Moodle, and by hand
 IGNORED = re.compile(r"(^|/)(\.|__MACOSX/)|_attempt_[\d-]+\.txt$")  # hidden files, and Blackboard's notes on attempts
@@ -88,7 +89,10 @@ class FileNames(FileNameCollectorPlugin):
 
 @dataclass(frozen=True)
 class HandIn:
-    """A notebook in the download, and what its name says; only some systems write a timestamp into it."""
+    """A notebook or a my_vit.py in the download, and what its name says; only some systems write a timestamp into it.
+
+    The assignment of a my_vit.py is "my_vit.py": it belongs to the notebooks that were handed in with it.
+    """
 
     path: Path
     name: str
@@ -126,9 +130,12 @@ def collect(
             elif str(path) not in archives.left_out and not IGNORED.search(name):
                 read = _read(path, name, patterns, folder.roster, assignments)
                 (lines if isinstance(read, str) else found).append(read)
-        placed, more = _choose(found, folder.root / "submitted", replace)
+        own = [each for each in found if each.assignment == FILE]
+        notebooks = [each for each in found if each.assignment != FILE]
+        placed, more = _choose(notebooks, folder.root / "submitted", replace)
         for assignment in sorted({each.assignment for each in placed}):
             _transfer([each for each in placed if each.assignment == assignment], assignment, temporary, folder)
+        more += [line for each in own for line in _put_next_to(each, notebooks, placed, folder.root / "submitted")]
     return placed, lines + more
 
 
@@ -148,8 +155,8 @@ def _read(
             match = next(filter(None, (pattern.fullmatch(text) for pattern in patterns)), None)
             if not match:
                 continue
-            assignment, student = assignment_in(match["assignment"]), identify(match["student"], roster)
-            if assignment not in assignments:
+            assignment, student = assignment_in(match["assignment"] or FILE), identify(match["student"], roster)
+            if assignment not in (*assignments, FILE):
                 problem = f"{spelling}: the course has no {assignment}. Place it by hand."
             elif not student:
                 problem = f"{spelling}: {_unknown(match['student'], roster)}. Place it by hand."
@@ -203,6 +210,23 @@ def _choose(found: list[HandIn], submitted: Path, replace: bool) -> tuple[list[H
         else:
             placed.append(last)
     return placed, lines
+
+
+def _put_next_to(own: HandIn, notebooks: list[HandIn], placed: list[HandIn], submitted: Path) -> Iterator[str]:
+    """Copy a my_vit.py next to the notebooks that came with it; yield a line for each where that is not right."""
+
+    def place(each: HandIn) -> tuple:
+        return each.student, each.timestamp, each.path.parent
+
+    mates = [each for each in notebooks if place(each) == place(own)]
+    for each in mates:
+        target = submitted / own.student / each.assignment / FILE
+        if each in placed and not target.exists():
+            shutil.copyfile(own.path, target)
+        elif not (target.is_file() and filecmp.cmp(own.path, target, shallow=False)):
+            yield f"{own.name}: {each.assignment} was collected before, without this file. Place it by hand."
+    if not mates:
+        yield f"{own.name}: there is no notebook next to it. Place it by hand."
 
 
 def _transfer(placed: list[HandIn], assignment: str, downloaded: str, folder: ClassFolder) -> None:

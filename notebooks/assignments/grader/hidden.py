@@ -332,6 +332,13 @@ def vision_transformer(cls: object) -> None:
     same_dropout(cls, vit_course.VisionTransformer, dict(dropout=RATE, **sizes), values, x, _between)
 
 
+PARTS = dict(  # of the student's own model that assignments take with mine.part, by the test that they must pass
+    ImageEmbedding=image_embedding,
+    MultiHeadSelfAttention=multi_head_attention,
+    Encoder=encoder,
+    VisionTransformer=vision_transformer,
+)
+
 # --- dropout ---------------------------------------------------------------------------------------------------------
 # Weights are set, not drawn, so that the result in train mode takes few values: vit_course.checks.dropout compares
 # which they are and how often each comes up, with tolerances that a right implementation does not leave.
@@ -454,23 +461,33 @@ def _decided_images(sizes: dict, state: dict[str, Tensor], shape: tuple[int, ...
 @hidden_test
 def regularized_train_step(function: object) -> None:
     """Test a ``train_step(model, optimizer, images, labels, *, label_smoothing=0.0, max_grad_norm=None)``."""
+    plain = [{}, {}, {}]
+    smooth, clip = dict(label_smoothing=uniform(0.1, 0.3)), dict(max_grad_norm=uniform(0.1, 0.2))
+    full = [smooth, clip, smooth | clip, dict(max_grad_norm=1e3)]
+    _compare_training(function, training.regularized_train_step, plain, full)
+
+
+@hidden_test
+def same_training(function: object, reference: Callable, *runs: list[dict]) -> None:
+    """Compare a training step with a reference over short runs, each given by the keyword arguments of its steps."""
+    _compare_training(function, reference, *runs)
+
+
+def _compare_training(function: object, reference: Callable, *runs: list[dict]) -> None:
     optimizers = [
         dict(kind="SGD", options=dict(lr=uniform(0.05, 0.2), momentum=0.9, weight_decay=0.01)),
         dict(kind="Adam", options=dict(lr=uniform(0.05, 0.2), eps=0.1)),
     ]
-    plain = [{}, {}, {}]
-    smooth, clip = dict(label_smoothing=uniform(0.1, 0.3)), dict(max_grad_norm=uniform(0.1, 0.2))
-    full = [smooth, clip, smooth | clip, dict(max_grad_norm=1e3)]
-    for optimizer, options in product(optimizers, [plain, full]):
+    for optimizer, options in product(optimizers, runs):
         sizes, state, side = _classifier()
         steps = []
         for kwargs in options:
-            b = whole(6, 9)
+            b = whole(6, 8)
             labels = torch.randint(sizes["num_classes"], (b,), generator=generator)
             steps.append(((3 * normal(b, 2, side, side), labels), kwargs))
         details = dict(sizes=sizes, state=state, optimizer=optimizer, steps=steps)
         expected, actual = (
-            right_answer(training.regularized_train_step, "training", **details),
+            right_answer(reference, "training", **details),
             ask(function, "training", **details),
         )
         for step, kwargs in enumerate(options):

@@ -53,7 +53,7 @@ def read_notebook(path: Path) -> list[HandedCell]:
     Raises:
         Unreadable: not a regular file, too large, not text, not JSON, not a notebook of format 4, or without cells.
     """
-    document = _parse(_read_bytes(path))
+    document = _parse(read_bytes(path))
     if isinstance(document, dict) and document.get("nbformat", 4) != 4:
         found = str(document["nbformat"])[:20]
         raise Unreadable(f"the notebook has format {found}, not 4. Open it in JupyterLab, save it, hand that in.")
@@ -68,21 +68,26 @@ def read_notebook(path: Path) -> list[HandedCell]:
     return handed
 
 
-def _read_bytes(path: Path) -> bytes:
-    again = "Ask for the .ipynb file itself."
+def read_bytes(path: Path) -> bytes:
+    """Return what is in a file that was handed in.
+
+    Raises:
+        Unreadable: a link, a folder, a pipe, or too large.
+    """
+    again = f"Ask for the {path.suffix} file itself."
     try:
         # a link is not followed, and a pipe does not make the grader wait
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         if path.is_symlink():
-            raise Unreadable(f"the notebook is a link to another file, which is not followed. {again}") from None
-        raise Unreadable(f"the notebook cannot be opened: {error.strerror}. {again}") from None
+            raise Unreadable(f"the file is a link to another one, which is not followed. {again}") from None
+        raise Unreadable(f"the file cannot be opened: {error.strerror}. {again}") from None
     try:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
-            raise Unreadable(f"a folder stands where the notebook should be. {again}")
+            raise Unreadable(f"a folder is where the file should be. {again}")
         if not stat.S_ISREG(status.st_mode):
-            raise Unreadable(f"the notebook is not an ordinary file. {again}")
+            raise Unreadable(f"it is not an ordinary file. {again}")
         if status.st_size > MEGABYTES * 1_000_000:
             size = status.st_size / 1e6
             raise Unreadable(f"the file has {size:.0f} MB; the limit is {MEGABYTES}. Clear all outputs, hand in again.")

@@ -36,6 +36,27 @@ def __getattr__(name):
         raise AttributeError(name)
     return lambda *args, **kwargs: "not run while grading"
 '''
+MINE = '''"""Stands in for the reader's own model: the parts of a handed-in my_vit.py that passed their hidden test."""
+
+import vit_course
+
+own = {}
+
+
+def take(text, names):
+    """Run the file's text on top of the given parts of the course, and keep some of its parts."""
+    namespace = {name: value for name, value in vars(vit_course).items() if not name.startswith("__")}
+    exec(compile(text, "my_vit.py", "exec"), namespace)
+    own.update((name, namespace[name]) for name in names)
+
+
+def part(name):
+    """Return the student's version of a part, or the course's where there is none, and print which one it is."""
+    whose = "your own version, from my_vit.py" if name in own else "the course's own version"
+    print(f"{name}: {whose}")
+    return own[name] if name in own else getattr(vit_course, name)
+'''
+STAND_INS = dict(checks=CHECKS, mine=MINE)
 
 
 def build(folder: Path, names: Collection[str], data: Path | None) -> None:
@@ -57,10 +78,10 @@ def build(folder: Path, names: Collection[str], data: Path | None) -> None:
         copy.parent.mkdir(parents=True, exist_ok=True)
         if module in given:
             shutil.copyfile(path, copy)
-        elif module.split(".")[0] != "checks":
+        elif module.split(".")[0] not in STAND_INS:
             copy.write_text(WITHHELD)
-    (folder / "vit_course" / "checks").mkdir(exist_ok=True)
-    (folder / "vit_course" / "checks" / "__init__.py").write_text(CHECKS)
+    for module, text in STAND_INS.items():
+        (folder / "vit_course" / module / "__init__.py").write_text(text)
     exported = [node for node in dict.fromkeys(public.values()) if _module_of(node.module, public) in given]
     (folder / "vit_course" / "__init__.py").write_text("\n".join([*map(ast.unparse, exported), WITHHELD]))
     (folder / "grader").mkdir()
@@ -77,9 +98,9 @@ def _name_of(path: Path) -> str:
 
 
 def _module_of(name: str, public: dict[str, ast.ImportFrom]) -> str:
-    """Return the module that holds a name; nothing for the package itself and the checks."""
+    """Return the module that holds a name; nothing for the package itself and what has a stand-in."""
     name = name.removeprefix("vit_course").removeprefix(".")
-    if name.split(".")[0] in ("", "checks"):
+    if name.split(".")[0] in ("", *STAND_INS):
         return ""
     wanted = name
     while name:

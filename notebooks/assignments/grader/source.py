@@ -52,7 +52,7 @@ class Source:
 
     @cached_property
     def modules(self) -> frozenset[str]:
-        """Return what the given cells import from the package, as dotted names: ``"vit_course.data.load_dataset"``."""
+        """Return what the given cells take from the package, as dotted names: ``"vit_course.data.load_dataset"``."""
         given = [cell for cell in self.notebook.cells if cell.cell_type == "code" and not is_theirs(cell)]
         return frozenset(name for cell in given if not is_test(cell) for name in course_imports(cell.source))
 
@@ -133,9 +133,11 @@ def _marked(text: str, region: str) -> Iterator[tuple[str, bool]]:
 
 
 def course_imports(code: str) -> Iterator[str]:
-    """Yield what a cell imports from the course's package."""
+    """Yield what a cell imports from the course's package, or takes with ``mine.part``."""
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "vit_course":
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "vit_course")
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "mine.part":
+            yield f"vit_course.{ast.literal_eval(node.args[0])}"

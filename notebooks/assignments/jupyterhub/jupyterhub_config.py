@@ -1,4 +1,7 @@
-"""JupyterHub for one class: students fetch and hand in, teachers mark together. README.md says how to set it up."""
+"""JupyterHub for one class: students fetch and hand in, teachers mark together.
+
+README.md says how to set it up.
+"""
 
 import sys
 from pathlib import Path
@@ -10,7 +13,7 @@ GRADER = "grader"  # the account that owns the class's folder; nobody logs in wi
 TEACHERS = {"teacher"}
 CLASS = Path("/home", GRADER, "class")
 
-# Whoever has an account on this machine and is in the Unix group "students", or is a teacher, may log in.
+# Teachers may log in, and all accounts of this machine in the group "students".
 c.LocalAuthenticator.allowed_groups = {"students"}
 c.Authenticator.allowed_users = TEACHERS
 c.Authenticator.admin_users = set()
@@ -19,13 +22,17 @@ c.Spawner.cmd = [str(Path(sys.executable).with_name("jupyterhub-singleuser"))]
 c.Spawner.default_url = "/lab"
 c.Spawner.mem_limit = "2G"  # kept by spawners that can; the default one cannot
 
-# Teachers share one server, which runs as GRADER in the class's folder and has formgrader.
+# Teachers share one server, run as GRADER in the class's folder, with formgrader.
 c.JupyterHub.load_groups = {f"formgrade-{COURSE}": {"users": sorted(TEACHERS)}}
 c.JupyterHub.load_roles = [
     {
         "name": f"formgrade-{COURSE}",
         "groups": [f"formgrade-{COURSE}"],
-        "scopes": [f"access:services!service={COURSE}", "list:services", f"read:services!service={COURSE}"],
+        "scopes": [
+            f"access:services!service={COURSE}",
+            "list:services",
+            f"read:services!service={COURSE}",
+        ],
     },
     # a teacher's own server may list the service: nbgrader's course list leads there
     {"name": "server", "scopes": ["inherit"]},

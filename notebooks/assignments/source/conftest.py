@@ -1,4 +1,4 @@
-"""Kernels that run these notebooks find the grader, whose hidden tests the cells import; ``make lab`` does the same."""
+"""Kernels that run these notebooks find the grader, as with ``make lab``."""
 
 import os
 from pathlib import Path
