@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -271,16 +270,26 @@ def test_a_helper_that_another_part_uses_is_not_replaced(notebook):
     assert "+ 0" not in text()
 
 
+KEEPS = """
+import sys
+from lessons.running import cell
+from vit_course import mine
+names = {"__name__": "__main__"}
+cell(sys.stdin.read(), names, "<cell 1>")
+assert mine.keep(names[sys.argv[1]]).passed
+"""
+
+
 def test_two_notebooks_that_keep_at_the_same_time_both_succeed(notebook):
-    notebooks = {name: Notebook() for name in ("patchify", "attention_weights", "MLPBlock")}
-    for name, each in notebooks.items():
-        each(SOURCES[name])
-    threads = [threading.Thread(target=mine.keep, args=[each.names[name]]) for name, each in notebooks.items()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert list(file.definitions(text())) == ["patchify", "attention_weights", "MLPBlock"]
+    tests = Path(__file__).parent
+    options = dict(stdin=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": f"{tests}:{tests.parent}"})
+    names = ("patchify", "MLPBlock")
+    kernels = {name: subprocess.Popen([sys.executable, "-c", KEEPS, name], **options) for name in names}
+    for name, kernel in kernels.items():
+        kernel.stdin.write(IMPORTS + SOURCES[name])
+        kernel.stdin.close()
+    assert [kernel.wait(timeout=300) for kernel in kernels.values()] == [0, 0]
+    assert list(file.definitions(text())) == list(names)
 
 
 def test_a_folder_that_cannot_be_written_to_ends_in_one_line(notebook, monkeypatch):
