@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 
-from tools.explorer_page import text, write_explorer
+from tools.explorer_page import text
 from vit_course import VisionTransformer
 from vit_course.attention import attention_weights
 from vit_course.data import load_sample
@@ -44,19 +44,11 @@ SPOILS = {
 }
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """The explorer, written without the rest of the website."""
-    folder = tmp_path_factory.mktemp("explorer")
-    write_explorer(folder)
-    return folder
-
-
 @pytest.fixture
-def engine(folder, new_page):
-    """A page from the disk with the shipped model."""
+def engine(explorer_page, new_page):
+    """The explorer with the shipped model."""
     page = new_page()
-    page.goto((folder / "explorer.html").as_uri())
+    page.goto(explorer_page)
     page.evaluate("window.engine = vit.readModel(vit.fromPlanes(vit.shipped.model)); 0")
     return page
 

@@ -64,7 +64,7 @@
   }
 
   // softmax(q kᵀ / √e) v for every head, heads merged, output projection
-  function multiHeadSelfAttention(model, layer, x, silenced, record) {
+  function multiHeadSelfAttention(model, layer, x, { silenced, leftOut }, record) {
     const name = `encoder.layers.${layer}.self_attention`;
     const at = `layers.${layer}.`;
     const heads = model.sizes.num_heads;
@@ -74,9 +74,9 @@
     });
     const e = qkv.shape[1] / 3 / heads;
     record[`${at}scores`] = vit.dotProducts(record[`${at}queries`], record[`${at}keys`]);
-    record[`${at}weights`] = vit.softmax(record[`${at}scores`], e ** -0.5);
+    record[`${at}weights`] = vit.softmax(record[`${at}scores`], e ** -0.5, leftOut);
     record[`${at}head_outputs`] = vit.weightedMeans(record[`${at}weights`], record[`${at}values`]);
-    const off = (head) => silenced.has(`${layer}.${head}`);
+    const off = (head) => silenced?.has(`${layer}.${head}`);
     record[`${at}merged`] = mergeHeads(record[`${at}head_outputs`], off);
     record[`${at}attention_output`] = vit.linear(model, `${name}.out_proj`, record[`${at}merged`]);
     return record[`${at}attention_output`];

@@ -12,11 +12,11 @@
   }
 
   // x = x + self_attention(ln_1(x)), then x + mlp(ln_2(x))
-  function encoderBlock(model, layer, x, silenced, record) {
+  function encoderBlock(model, layer, x, changes, record) {
     const name = `encoder.layers.${layer}`;
     const at = `layers.${layer}.`;
     const ln_1 = vit.layerNorm(model, `${name}.ln_1`, x);
-    const between = vit.add(x, vit.multiHeadSelfAttention(model, layer, ln_1, silenced, record));
+    const between = vit.add(x, vit.multiHeadSelfAttention(model, layer, ln_1, changes, record));
     const ln_2 = vit.layerNorm(model, `${name}.ln_2`, between);
     const output = vit.add(between, vit.mlpBlock(model, layer, ln_2, record));
     const of_layer = { ln_1, after_attention: between, ln_2, output };
@@ -24,9 +24,9 @@
     return output;
   }
 
-  function encoder(model, x, silenced, record) {
+  function encoder(model, x, changes, record) {
     for (let layer = 0; layer < model.sizes.num_layers; layer++) {
-      x = encoderBlock(model, layer, x, silenced, record);
+      x = encoderBlock(model, layer, x, changes, record);
     }
     record.ln = vit.layerNorm(model, "encoder.ln", x);
     return record.ln;

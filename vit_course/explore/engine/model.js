@@ -3,12 +3,14 @@
 {
   const { tensor } = vit;
 
-  // the class token, or the mean of the patch tokens: (s, d) -> (1, d)
-  function pooled(tokens, pool) {
+  // the class token, or the mean of the patch tokens that are not left out: (s, d) -> (1, d)
+  function pooled(tokens, pool, leftOut = new Set()) {
     const [s, d] = tokens.shape;
     if (pool === "token") return tensor([1, d], tokens.data.slice(0, d));
     const mean = tensor([1, d]);
-    for (let i = d; i < s * d; i++) mean.data[i % d] += tokens.data[i] / (s - 1);
+    for (let i = d; i < s * d; i++) {
+      if (!leftOut.has(Math.floor(i / d))) mean.data[i % d] += tokens.data[i] / (s - 1 - leftOut.size);
+    }
     return mean;
   }
 
@@ -17,7 +19,8 @@
    *
    * model: as `vit.readModel` returns it. image: (c, h, w), values in [0, 1].
    * changes: `silenced`, a set of heads such as "2.1" that add nothing to their layer's output;
-   * `order`, the number of the patch that takes each place; `positions`, false to add none.
+   * `leftOut`, a set of tokens that no token attends to; `order`, the number of the patch that takes
+   * each place; `positions`, false to add none.
    */
   function forward(model, image, changes = {}) {
     const { mean, std } = model.about;
@@ -28,8 +31,8 @@
     });
     const record = { image: tensor(image.shape, normalized) };
     const x = vit.imageEmbedding(model, record.image, changes, record);
-    const tokens = vit.encoder(model, x, changes.silenced ?? new Set(), record);
-    record.pooled = vit.pooled(tokens, model.sizes.pool);
+    const tokens = vit.encoder(model, x, changes, record);
+    record.pooled = vit.pooled(tokens, model.sizes.pool, changes.leftOut);
     record.logits = vit.linear(model, "head", record.pooled);
     record.probabilities = vit.softmax(record.logits);
     return record;

@@ -53,18 +53,17 @@ globalThis.vit = {};
     return { mean, std: Math.sqrt(variance + eps) };
   }
 
-  // Lesson 3.2: over the last axis, less its largest value, so that no exponential overflows
-  function softmax(x, scale = 1) {
+  // Lesson 3.2: over the last axis, less its largest value, so that no exponential overflows; an entry
+  // that is left out counts as minus infinity
+  function softmax(x, scale = 1, leftOut = new Set()) {
     const width = x.shape.at(-1);
     const y = tensor(x.shape);
     for (let start = 0; start < x.data.length; start += width) {
-      let largest = -Infinity;
-      for (let i = 0; i < width; i++) largest = Math.max(largest, x.data[start + i] * scale);
+      const row = x.data.subarray(start, start + width).map((v, i) => (leftOut.has(i) ? -Infinity : v * scale));
+      const largest = row.reduce((a, b) => Math.max(a, b));
       let sum = 0;
-      for (let i = 0; i < width; i++) sum += Math.exp(x.data[start + i] * scale - largest);
-      for (let i = 0; i < width; i++) {
-        y.data[start + i] = Math.exp(x.data[start + i] * scale - largest) / sum;
-      }
+      for (let i = 0; i < width; i++) sum += y.data[start + i] = Math.exp(row[i] - largest);
+      for (let i = 0; i < width; i++) y.data[start + i] /= sum;
     }
     return y;
   }

@@ -1,0 +1,209 @@
+"use strict";
+// Maps of numbers: one cell a number, drawn on a canvas, reached by mouse, finger and keys.
+{
+  const { element, number, state } = explorer;
+
+  // colors from the smallest to the largest value; in the dark, large values are light
+  const SCALES = {
+    light: {
+      attention: ["#ffffff", "#fbd9ae", "#e8912a", "#a04c0c", "#431803"],
+      around: ["#16436f", "#4d93c9", "#ffffff", "#e17a62", "#8f1527"],
+    },
+    dark: {
+      attention: ["#1c2029", "#5b3513", "#b8681a", "#f3ac58", "#fff1dc"],
+      around: ["#c4e6fb", "#3f83bd", "#1c2029", "#bb4f47", "#ffd0c2"],
+    },
+  };
+
+  function theme() {
+    const chosen = document.documentElement.dataset.theme;
+    if (chosen === "light" || chosen === "dark") return chosen;
+    return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  }
+
+  const tables = {};
+  // 256 colors of a scale, as [r, g, b]
+  function colors(name) {
+    const key = theme() + name;
+    tables[key] ??= Array.from({ length: 256 }, (_, i) => {
+      const stops = SCALES[theme()][name].map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
+      const place = (i / 255) * (stops.length - 1);
+      const low = Math.min(Math.floor(place), stops.length - 2);
+      return stops[low].map((value, c) => value + (place - low) * (stops[low + 1][c] - value));
+    });
+    return tables[key];
+  }
+
+  const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
+
+  // attention weights have one scale in the whole page: from 0 to 1, as square roots, so that 0.02 can be seen
+  const attentionColor = (weight) => colors("attention")[Math.round(255 * clamp(Math.sqrt(weight), 0, 1))];
+  const aroundColor = (value, limit) => colors("around")[Math.round(127.5 + 127.5 * clamp(value / limit, -1, 1))];
+
+  function paint(canvas, rows, columns, colorOf) {
+    if (canvas.width !== columns || canvas.height !== rows) Object.assign(canvas, { width: columns, height: rows });
+    const context = canvas.getContext("2d");
+    const pixels = context.createImageData(columns, rows);
+    for (let i = 0; i < rows * columns; i++) {
+      const [r, g, b, opacity = 255] = colorOf(i);
+      pixels.data.set([r, g, b, opacity], 4 * i);
+    }
+    context.putImageData(pixels, 0, 0);
+  }
+
+  const tip = element("div", { class: "tip", "aria-hidden": "true", hidden: true });
+  document.addEventListener("DOMContentLoaded", () => document.body.append(tip));
+
+  const STEPS = {
+    ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1],
+    Home: [0, -Infinity], End: [0, Infinity], PageUp: [-Infinity, 0], PageDown: [Infinity, 0],
+  };
+
+  /**
+   * Cells that can be pointed to. `shape()` gives rows and columns, `words(row, column)` what a cell is, `pin` what a
+   * click does; `drag` is called instead while a finger or the mouse draws. Returns the box, its layers, and `mark`.
+   */
+  function cells(host, { label, shape, words, pin, drag, leave }) {
+    const canvas = element("canvas");
+    const marks = element("div", { class: "marks" });
+    const cursor = element("div", { class: "mark cursor", hidden: true });
+    const box = element(
+      "div",
+      { class: "cells", tabindex: 0, role: "application", "aria-roledescription": "map of numbers", "aria-label": label },
+      canvas, marks, cursor,
+    );
+    host.append(box);
+    let at = null;
+
+    function place(mark, row, column, height = 1, width = 1) {
+      const [rows, columns] = shape();
+      const share = (part, whole) => `${(100 * part) / whole}%`;
+      Object.assign(mark.style, {
+        left: share(column, columns), top: share(row, rows), width: share(width, columns), height: share(height, rows),
+      });
+      return mark;
+    }
+
+    function point(cell, event) {
+      at = cell;
+      cursor.hidden = !cell;
+      tip.hidden = !(cell && event);
+      if (!cell) return leave?.();
+      place(cursor, ...cell);
+      if (!event) return explorer.say(words(...cell));
+      tip.textContent = words(...cell);
+      const wide = document.documentElement.clientWidth;
+      const left = clamp(event.clientX + 14, 4, wide - tip.offsetWidth - 4);
+      tip.style.transform = `translate(${left}px, ${Math.max(event.clientY - tip.offsetHeight - 12, 4)}px)`;
+    }
+
+    function cellOf(event) {
+      const area = box.getBoundingClientRect();
+      const [rows, columns] = shape();
+      const row = Math.floor(((event.clientY - area.top) / area.height) * rows);
+      const column = Math.floor(((event.clientX - area.left) / area.width) * columns);
+      return [clamp(row, 0, rows - 1), clamp(column, 0, columns - 1)];
+    }
+
+    const drawing = () => drag && state.tool === "draw";
+    box.addEventListener("pointermove", (event) => {
+      if (event.pointerType === "mouse" || drawing()) point(cellOf(event), event);
+      if (drawing() && event.buttons) for (const each of event.getCoalescedEvents?.() ?? [event]) drag(each, box);
+    });
+    box.addEventListener("pointerdown", (event) => {
+      if (!drawing()) return;
+      box.setPointerCapture(event.pointerId);
+      drag(event, box);
+    });
+    box.addEventListener("pointerleave", () => point(null));
+    box.addEventListener("click", (event) => drawing() || pin(...cellOf(event)));
+    box.addEventListener("keydown", (event) => {
+      const step = STEPS[event.key];
+      const [rows, columns] = shape();
+      if (step && !event.ctrlKey && !event.metaKey && !event.altKey) {
+        const [row, column] = at ?? [0, 0];
+        point(at ? [clamp(row + step[0], 0, rows - 1), clamp(column + step[1], 0, columns - 1)] : [0, 0]);
+      } else if ((event.key === "Enter" || event.key === " ") && at) pin(...at);
+      else if (event.key === "Escape") explorer.set({ cell: null });
+      else return;
+      event.preventDefault();
+    });
+    box.addEventListener("focus", () => { if (!at && box.matches(":focus-visible")) point([0, 0]); });
+    box.addEventListener("blur", () => point(null));
+    return {
+      box,
+      canvas,
+      size() {
+        const [rows, columns] = shape();
+        host.style.setProperty("--rows", rows);
+        host.style.setProperty("--columns", columns);
+      },
+      mark(list) {
+        marks.replaceChildren(...list.map(([kind, ...where]) => place(element("div", { class: `mark ${kind}` }), ...where)));
+      },
+    };
+  }
+
+  // of each kind of tensor the size that 99.5 % of its numbers do not exceed, in all layers, for the first image
+  function limitsOf(record) {
+    const kinds = {};
+    for (const [name, { data }] of Object.entries(record)) (kinds[name.split(".").at(-1)] ??= []).push(data);
+    return Object.fromEntries(Object.entries(kinds).map(([kind, parts]) => {
+      const sizes = Float32Array.from(parts.flatMap((data) => [...data].map(Math.abs))).sort();
+      return [kind, Number(sizes[Math.floor(0.995 * (sizes.length - 1))].toPrecision(1)) || 1];
+    }));
+  }
+
+  const SOFTMAX = ["weights", "probabilities"];
+
+  /**
+   * The map of a tensor: of the chosen layer if `part` is one of a block, of the chosen head if it has one matrix a
+   * head. `rows` and `columns` name its axes; `byToken`: the row of the query token is outlined.
+   */
+  function tensorMap(host, { part, title, ofLayer = false, rows = "token", columns = "feature", cell = 2.6 }) {
+    const name = () => (ofLayer ? `layers.${state.layer}.${part}` : part);
+    const tensor = () => explorer.record[name()];
+    const shape = () => tensor().shape.slice(-2);
+    const index = (row, column) => [...(tensor().shape.length === 3 ? [state.head] : []), row, column];
+    const caption = element("figcaption");
+    const figure = element("figure", { class: "tensor", "data-part": part, style: `--cell: ${cell}px` });
+    host.append(figure);
+    const row = (i) => (rows === "token" ? explorer.tokenName(i) : rows === "patch" ? `patch ${i}` : "");
+    const column = (j) => (columns === "key token" ? `to ${explorer.tokenName(j)}` : columns === "class"
+      ? explorer.model.about.class_names[j] : `${columns} ${j}`);
+    const map = cells(figure, {
+      label: `${title}. Arrow keys move, Enter explains a number.`,
+      shape,
+      words: (i, j) => `${row(i)}${row(i) && ", "}${column(j)}: ${number(explorer.value(name(), index(i, j)))}`,
+      pin(i, j) {
+        const token = rows === "token" ? { token: i } : rows === "patch" ? { token: i + 1 } : {};
+        explorer.set({ ...token, cell: `${name()}:${index(i, j).join(".")}` });
+      },
+    });
+    figure.prepend(caption);
+    explorer.onDraw(() => {
+      const { data } = tensor();
+      const [height, width] = shape();
+      const start = tensor().shape.length === 3 ? state.head * height * width : 0;
+      const limit = explorer.limits[part];
+      caption.replaceChildren(
+        element("b", {}, title),
+        ` ${height} × ${width}${SOFTMAX.includes(part) ? "" : `, ±${limit}`}`,
+      );
+      map.size();
+      const colorOf = SOFTMAX.includes(part) ? attentionColor : (value) => aroundColor(value, limit);
+      paint(map.canvas, height, width, (i) => colorOf(data[start + i]));
+      const marks = [];
+      if (rows === "token") marks.push(["row", state.token, 0, 1, width]);
+      if (rows === "patch" && state.token) marks.push(["row", state.token - 1, 0, 1, width]);
+      const [pinned, where] = (state.cell ?? ":").split(":");
+      const place = where.split(".").map(Number);
+      const visible = pinned === name() && (place.length === 2 || place[0] === state.head);
+      if (visible) marks.push(["pin", ...place.slice(-2)]);
+      map.mark(marks);
+    });
+    return figure;
+  }
+
+  Object.assign(explorer, { cells, tensorMap, paint, limitsOf, attentionColor, theme });
+}

@@ -1,0 +1,342 @@
+"use strict";
+// What the page shows: the image, the prediction, the heads, and a map for every tensor.
+{
+  const { element, number, percent, state, tokenName, grid } = explorer;
+  const byId = (id) => document.getElementById(id);
+
+  // the brightness of what the model has read, patch by patch, with patches where a shuffle has put them
+  function seen() {
+    const { in_channels: channels, image_size: [height, width], patch_size: p } = explorer.model.sizes;
+    const { mean, std } = explorer.model.about;
+    const { data } = explorer.record.patches;
+    return (i) => {
+      const [y, x] = [Math.floor(i / width), i % width];
+      const patch = Math.floor(y / p) * (width / p) + Math.floor(x / p);
+      const shade = (c) => {
+        const value = data[((patch * channels + c) * p + (y % p)) * p + (x % p)];
+        return 255 * (value * std[c] + mean[c]);
+      };
+      return channels === 3 ? [0, 1, 2].map(shade) : Array(3).fill(shade(0));
+    };
+  }
+
+  const weightsTo = (layer, head, token) => {
+    const { shape: [, s], data } = explorer.record[`layers.${layer}.weights`];
+    return data.subarray((head * s + token) * s, (head * s + token + 1) * s);
+  };
+
+  // how far the logit of the predicted class falls when each patch is left out, one after the other
+  const effects = { version: -1, falls: [], done: true };
+  function measureEffects() {
+    if (effects.version === explorer.version) return;
+    Object.assign(effects, { version: explorer.version, falls: [], done: false, answer: top().index });
+    const before = explorer.record.logits.data[effects.answer];
+    const next = () => {
+      if (effects.version !== explorer.version || state.overlay !== "effect") {
+        effects.version = -1;
+        return;
+      }
+      const until = performance.now() + 30;
+      while (effects.falls.length < grid().count && performance.now() < until) {
+        const patch = effects.falls.length;
+        effects.falls.push(before - explorer.compute([...state.without, patch]).logits.data[effects.answer]);
+      }
+      effects.done = effects.falls.length === grid().count;
+      drawPicture();
+      if (!effects.done) setTimeout(next);
+    };
+    setTimeout(next);
+  }
+
+  function top(record = explorer.record) {
+    const { data } = record.probabilities;
+    const index = data.indexOf(Math.max(...data));
+    return { index, name: explorer.model.about.class_names[index], share: data[index] };
+  }
+
+  let picture, overlay;
+  function makePicture() {
+    overlay = element("canvas", { class: "overlay" });
+    const cellWords = (row, column) => {
+      const token = row * grid().columns + column + 1;
+      const words = [tokenName(token)];
+      if (state.overlay === "attention") words.push(`weight ${number(weightsTo(state.layer, state.head, state.token)[token], 4)}`);
+      const fall = effects.falls[token - 1];
+      if (state.overlay === "effect" && fall !== undefined) words.push(`without it, the logit changes by ${number(-fall)}`);
+      return words.join(", ");
+    };
+    picture = explorer.cells(byId("picture"), {
+      label: "The image, patch by patch. Arrow keys move, Enter selects a patch.",
+      shape: () => [grid().rows, grid().columns],
+      words: cellWords,
+      pin(row, column) {
+        const patch = row * grid().columns + column;
+        if (state.tool === "select") explorer.set({ token: patch + 1 });
+        else if (state.tool === "draw") explorer.fillPatch(row, column);
+        else explorer.set({ without: toggled(state.without, patch) });
+      },
+      drag: (event, box) => explorer.drawAt(event, box),
+    });
+    picture.canvas.after(overlay);
+  }
+
+  const toggled = (list, item) => (list.includes(item) ? list.filter((each) => each !== item) : [...list, item].sort());
+
+  function drawPicture() {
+    const { rows, columns } = grid();
+    const { image_size: [height, width] } = explorer.model.sizes;
+    picture.size();
+    explorer.paint(picture.canvas, height, width, seen());
+    picture.canvas.style.opacity = state.overlay === "none" ? 1 : 0.55;
+    const weights = weightsTo(state.layer, state.head, state.token);
+    if (state.overlay === "effect") measureEffects();
+    const limit = Math.max(...effects.falls.map(Math.abs), 1e-9);
+    explorer.paint(overlay, rows, columns, (patch) => {
+      if (state.overlay === "attention") return [255, 150, 30, 245 * Math.sqrt(weights[patch + 1])];
+      const fall = state.overlay === "effect" ? effects.falls[patch] ?? 0 : 0;
+      return [...(fall > 0 ? [225, 60, 60] : [60, 130, 230]), 210 * Math.abs(fall / limit)];
+    });
+    const place = (patch) => [Math.floor(patch / columns), patch % columns];
+    const marks = state.without.map((patch) => ["out", ...place(patch)]);
+    if (state.token) marks.push(["pin", ...place(state.token - 1)]);
+    picture.mark(marks);
+    const about = {
+      none: "Nothing is laid over the image.",
+      attention: `Orange: how much the ${tokenName(state.token)} attends to each patch, in layer ${state.layer}, head ${state.head}. `
+        + `Its weight for the class token is ${number(weights[0], 3)}.`,
+      effect: effects.done
+        ? `Red: without this patch, the logit of “${top().name}” falls, by ${number(Math.max(...effects.falls, 0), 2)} at most. Blue: it rises.`
+        : `Each patch is left out in turn: ${effects.falls.length} of ${grid().count}.`,
+    };
+    byId("overlay-words").textContent = about[state.overlay];
+  }
+
+  let bars;
+  function makeBars() {
+    const names = explorer.model.about.class_names;
+    bars = names.map((name, k) => {
+      const bar = element("span", { class: "share" });
+      const before = element("span", { class: "before", title: "the unchanged model" });
+      const shown = element("span", { class: "percent" });
+      const button = element(
+        "button", { type: "button", onclick: () => explorer.follow("probabilities", [0, k]) },
+        element("span", { class: "name" }, name), element("span", { class: "track" }, bar, before), shown,
+      );
+      return { item: element("li", {}, button), bar, before, shown, button };
+    });
+    byId("bars").replaceChildren(...bars.map(({ item }) => item));
+  }
+
+  function drawBars() {
+    const now = explorer.record.probabilities.data;
+    const then = explorer.unchanged.probabilities.data;
+    const best = top();
+    bars.forEach(({ bar, before, shown, button }, k) => {
+      bar.style.width = `${100 * now[k]}%`;
+      before.style.left = `${100 * then[k]}%`;
+      before.hidden = !explorer.changed();
+      shown.textContent = percent(now[k]);
+      button.classList.toggle("best", k === best.index);
+    });
+    byId("answer").textContent = `${best.name} ${percent(best.share)}`;
+    const was = top(explorer.unchanged);
+    const words = explorer.changed() ? `The marks show the unchanged model: ${was.name}, ${percent(was.share)}.` : "";
+    byId("before-words").textContent = words || "These are the probabilities of the unchanged model.";
+    byId("label").textContent = explorer.caption;
+    byId("e").textContent = explorer.model.sizes.hidden_dim / explorer.model.sizes.num_heads;
+    byId("token-name").textContent = tokenName(state.token);
+    byId("class-token").setAttribute("aria-pressed", state.token === 0);
+  }
+
+  let heads = [];
+  function makeHeads() {
+    const { num_layers: layers, num_heads: count } = explorer.model.sizes;
+    heads = [];
+    const table = byId("heads");
+    table.replaceChildren(element("thead", {}, element("tr", {}, element("td"),
+      ...Array.from({ length: count }, (_, head) => element("th", { scope: "col" }, `head ${head}`)))));
+    const body = table.appendChild(element("tbody"));
+    for (let layer = 0; layer < layers; layer++) {
+      const row = body.appendChild(element("tr", {}, element("th", { scope: "row" }, `layer ${layer}`)));
+      for (let head = 0; head < count; head++) {
+        const name = `${layer}.${head}`;
+        const canvas = element("canvas");
+        const show = element("button", {
+          type: "button", class: "thumb", "aria-label": `Show layer ${layer}, head ${head}`,
+          onclick: () => explorer.set({ layer, head }),
+        }, canvas);
+        const on = element("input", {
+          type: "checkbox", role: "switch", "aria-label": `Layer ${layer}, head ${head} is on`,
+          onchange: () => explorer.set({ off: toggled(state.off, name) }),
+        });
+        row.append(element("td", {}, show, element("label", { class: "switch" }, on, element("span", { "aria-hidden": "true" }))));
+        heads.push({ layer, head, name, canvas, show, on });
+      }
+    }
+  }
+
+  // the class token has a cell of its own above the grid of patches
+  function drawHeads() {
+    const { rows, columns } = grid();
+    for (const { layer, head, name, canvas, show, on } of heads) {
+      const weights = weightsTo(layer, head, state.token);
+      explorer.paint(canvas, rows + 1, columns, (i) => {
+        if (i > 0 && i < columns) return [0, 0, 0, 0];
+        return explorer.attentionColor(weights[i === 0 ? 0 : i - columns + 1]);
+      });
+      on.checked = !state.off.includes(name);
+      show.classList.toggle("off", !on.checked);
+      show.setAttribute("aria-pressed", layer === state.layer && head === state.head);
+    }
+    byId("heads-words").textContent = `Query token: ${tokenName(state.token)}.`
+      + (state.off.length ? ` Switched off: ${state.off.length} of ${heads.length} heads.` : "");
+  }
+
+  // layers and heads as radio buttons; ids such as "layer-2"
+  function makeChoices() {
+    const { num_layers, num_heads } = explorer.model.sizes;
+    for (const [name, count] of [["layer", num_layers], ["head", num_heads]]) {
+      for (const group of document.querySelectorAll(`[data-choose="${name}"]`)) {
+        group.replaceChildren(element("legend", {}, name), ...Array.from({ length: count }, (_, i) => element(
+          "label", {},
+          element("input", {
+            type: "radio", name: `${name}-${group.id}`, value: i, onchange: () => explorer.set({ [name]: i }),
+          }),
+          element("span", {}, String(i)),
+        )));
+      }
+    }
+  }
+
+  function drawChoices() {
+    for (const group of document.querySelectorAll("[data-choose]")) {
+      for (const input of group.querySelectorAll("input")) input.checked = Number(input.value) === state[group.dataset.choose];
+    }
+    for (const input of document.querySelectorAll("input[name=tool]")) input.checked = input.value === state.tool;
+    for (const input of document.querySelectorAll("input[name=overlay]")) input.checked = input.value === state.overlay;
+    byId("positions").checked = state.positions;
+    byId("draw-tools").hidden = state.tool !== "draw";
+    byId("shuffle").setAttribute("aria-pressed", state.shuffle > 0);
+    byId("reset").disabled = !explorer.changed();
+    for (const button of document.querySelectorAll("#images button")) {
+      button.setAttribute("aria-pressed", Number(button.dataset.image) === state.image);
+    }
+  }
+
+  const MAPS = { // where, and which tensors, with the signs between them; "" begins a new line
+    patches: [{ part: "patches", title: "patches", rows: "patch", columns: "value", cell: 6 }],
+    tokens: [
+      { part: "tokens", title: "tokens" },
+      "+",
+      { part: "positions", title: "position embeddings" },
+      "=",
+      { part: "embedding", title: "sum" },
+    ],
+    scores: [
+      { part: "queries", title: "queries", ofLayer: true, cell: 5 },
+      "·",
+      { part: "keys", title: "keys", ofLayer: true, cell: 5 },
+      "→",
+      { part: "scores", title: "scores", ofLayer: true, columns: "key token", cell: 5 },
+      "",
+      { part: "weights", title: "attention weights", ofLayer: true, columns: "key token", cell: 5 },
+      "·",
+      { part: "values", title: "values", ofLayer: true, cell: 5 },
+      "→",
+      { part: "head_outputs", title: "head output", ofLayer: true, cell: 5 },
+    ],
+    block: [
+      { part: "merged", title: "merged heads", ofLayer: true },
+      "→",
+      { part: "attention_output", title: "attention output", ofLayer: true },
+      "→",
+      { part: "after_attention", title: "residual stream", ofLayer: true },
+      "",
+      { part: "ln_2", title: "LayerNorm", ofLayer: true },
+      "→",
+      { part: "mlp_hidden", title: "MLP, before GELU", ofLayer: true },
+      "",
+      { part: "mlp_activated", title: "MLP, after GELU", ofLayer: true },
+      "→",
+      { part: "mlp_output", title: "MLP output", ofLayer: true },
+      "",
+      { part: "output", title: "residual stream after the block", ofLayer: true },
+    ],
+    prediction: [
+      { part: "ln", title: "final LayerNorm" },
+      "",
+      { part: "pooled", title: "what the classification head reads", rows: "", cell: 8 },
+      "",
+      { part: "logits", title: "logits", rows: "", columns: "class", cell: 40 },
+      "",
+      { part: "probabilities", title: "probabilities", rows: "", columns: "class", cell: 40 },
+    ],
+  };
+
+  function makeZoom() {
+    const host = byId("zoom");
+    const { patch_size: p, in_channels: channels } = explorer.model.sizes;
+    const words = element("figcaption");
+    host.replaceChildren(words);
+    const patch = () => Math.max(state.token - 1, 0);
+    const zoom = explorer.cells(host, {
+      label: "The pixels of the selected patch. Arrow keys move, Enter explains a number.",
+      shape: () => [channels * p, p],
+      words: (row, column) => `pixel (${row}, ${column}): ${number(explorer.value("patches", [patch(), row * p + column]))}`,
+      pin: (row, column) => explorer.follow("patches", [patch(), row * p + column]),
+    });
+    explorer.onDraw(() => {
+      words.replaceChildren(element("b", {}, `pixels of patch ${patch()}`), ` ${channels * p} × ${p}`);
+      zoom.size();
+      const { data } = explorer.record.patches;
+      const size = channels * p * p;
+      explorer.paint(zoom.canvas, channels * p, p, (i) => {
+        const c = Math.floor(i / p / p);
+        return Array(3).fill(255 * (data[patch() * size + i] * explorer.model.about.std[c] + explorer.model.about.mean[c]));
+      });
+    });
+  }
+
+  function makeViews() {
+    makePicture();
+    makeZoom();
+    explorer.tensorMap(byId("norm-map"), { part: "ln_1", title: "LayerNorm", ofLayer: true });
+    for (const [id, maps] of Object.entries(MAPS)) {
+      const host = byId(`${id}-maps`);
+      for (const map of maps) {
+        if (typeof map !== "string") explorer.tensorMap(host, map);
+        else host.append(element("span", { class: map ? "sign" : "turn", "aria-hidden": "true" }, map));
+      }
+    }
+    explorer.onDraw(() => [drawPicture, drawBars, drawHeads, drawChoices, explorer.drawWhy].forEach((each) => each()));
+  }
+
+  // what depends on the sizes of the model
+  function fitModel() {
+    makeBars();
+    makeHeads();
+    makeChoices();
+    explorer.limits = explorer.limitsOf(explorer.unchanged);
+  }
+
+  let playing = null;
+  function play() {
+    clearInterval(playing);
+    const button = byId("play");
+    const stop = () => {
+      clearInterval(playing);
+      playing = null;
+      button.textContent = "Play through the layers";
+    };
+    if (playing) return stop();
+    button.textContent = "Stop";
+    explorer.set({ layer: 0 });
+    playing = setInterval(() => {
+      if (state.layer + 1 === explorer.model.sizes.num_layers) return stop();
+      explorer.set({ layer: state.layer + 1 });
+      explorer.say(`Layer ${state.layer}`);
+    }, 1200);
+  }
+
+  Object.assign(explorer, { top, effects, makeViews, fitModel, play });
+}
