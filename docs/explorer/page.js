@@ -4,6 +4,8 @@
   const { state } = explorer;
   const byId = (id) => document.getElementById(id);
 
+  const arrived = location.hash;
+
   explorer.model = vit.readModel(vit.fromPlanes(vit.shipped.model));
   explorer.images = vit.decoded(vit.shipped.images);
   explorer.labelNames = explorer.model.about.class_names;
@@ -15,8 +17,9 @@
   explorer.makeTour();
   byId("model").textContent = explorer.describe("Fashion-MNIST, patch 4");
   explorer.refresh(false);
-  explorer.set(explorer.read(location.hash));
-  if (!location.hash && !remembered()) explorer.goToStep(1, false);
+  explorer.set(explorer.read(arrived));
+  if (!arrived && !remembered()) explorer.goToStep(1, false);
+  document.body.classList.remove("loading");
   performance.measure("first picture", { start: 0 });
 
   function remembered() {

@@ -85,5 +85,5 @@ globalThis.vit = {};
 
   const add = (x, y) => tensor(x.shape, x.data.map((value, i) => value + y.data[i]));
 
-  Object.assign(vit, { tensor, dot, linear, layerNorm, moments, softmax, gelu, add });
+  Object.assign(vit, { tensor, dot, linear, layerNorm, moments, softmax, erf, gelu, add });
 }
