@@ -18,7 +18,8 @@
   byId("model").textContent = explorer.describe("Fashion-MNIST, patch 4");
   explorer.refresh(false);
   explorer.set(explorer.read(arrived));
-  if (!arrived && !remembered()) explorer.goToStep(1, false);
+  if (!arrived && !remembered()) explorer.goToStep(1);
+  else if (state.step) explorer.scrollToPlace();
   document.body.classList.remove("loading");
   performance.measure("first picture", { start: 0 });
 
@@ -40,7 +41,7 @@
   });
   byId("class-token").addEventListener("click", () => explorer.set({ token: 0 }));
   byId("play").addEventListener("click", explorer.play);
-  byId("reset").addEventListener("click", () => explorer.set({ off: [], without: [], shuffle: 0, positions: true }));
+  byId("reset").addEventListener("click", () => explorer.set(explorer.UNCHANGED));
   byId("shuffle").addEventListener("click", () => {
     explorer.set({ shuffle: state.shuffle ? 0 : 1 + Math.floor(Math.random() * 9999) });
   });

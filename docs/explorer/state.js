@@ -15,7 +15,7 @@ globalThis.explorer = {};
     cell: null, // the number that is explained, such as "layers.0.weights:1.25.31"
     step: 0, // of the tour; 0 when it is closed
   };
-  const COMPUTED_FROM = ["off", "without", "shuffle", "positions"];
+  const UNCHANGED = { off: [], without: [], shuffle: 0, positions: true };
   const state = { ...structuredClone(CHOICES), tool: "select" };
   const listeners = [];
 
@@ -73,7 +73,7 @@ globalThis.explorer = {};
     const pinned = "cell" in choices && choices.cell && choices.cell !== state.cell;
     if (choices.image !== undefined && choices.image !== null) explorer.show(choices.image);
     Object.assign(state, choices);
-    if (Object.keys(choices).some((name) => COMPUTED_FROM.includes(name) || name === "image")) {
+    if (Object.keys(choices).some((name) => name in UNCHANGED || name === "image")) {
       refresh("image" in choices);
     } else draw();
     const address = `#${written()}`;
@@ -104,7 +104,8 @@ globalThis.explorer = {};
       return layer < sizes.num_layers && head < sizes.num_heads;
     };
     return {
-      image: whole("image", vit.shipped.labels.length),
+      image: words.get("image") === "null" && state.image === null ? null
+        : whole("image", vit.shipped.labels.length),
       token: whole("token", grid().count + 1),
       layer: whole("layer", sizes.num_layers),
       head: whole("head", sizes.num_heads),
@@ -113,14 +114,14 @@ globalThis.explorer = {};
       shuffle: whole("shuffle", 2 ** 31),
       positions: words.get("positions") !== "false",
       overlay: ["none", "attention", "effect"].find((name) => name === words.get("overlay")) ?? "attention",
-      cell: words.get("cell"),
+      cell: words.get("cell") || null,
       step: whole("step", 100),
     };
   }
 
   const onDraw = (listener) => listeners.push(listener);
   const tokenName = (token) => {
-    if (token === 0) return "class token";
+    if (token === 0) return "the class token";
     const { columns } = grid();
     return `patch ${token - 1} (row ${Math.floor((token - 1) / columns)}, column ${(token - 1) % columns})`;
   };
@@ -140,6 +141,6 @@ globalThis.explorer = {};
   const percent = (value) => `${number(100 * value, 1)} %`;
   const say = (words) => { document.getElementById("status").textContent = words; };
 
-  Object.assign(explorer, { CHOICES, state, set, read, refresh, draw, onDraw, compute, changed, order });
+  Object.assign(explorer, { CHOICES, UNCHANGED, state, set, read, refresh, draw, onDraw, compute, changed, order });
   Object.assign(explorer, { grid, tokenName, element, number, percent, say });
 }

@@ -55,6 +55,7 @@
   }
 
   let picture, overlay;
+  let preview = null; // the head under the mouse
   function makePicture() {
     overlay = element("canvas", { class: "overlay" });
     const cellWords = (row, column) => {
@@ -88,7 +89,8 @@
     picture.size();
     explorer.paint(picture.canvas, height, width, seen());
     picture.canvas.style.opacity = state.overlay === "none" ? 1 : 0.55;
-    const weights = weightsTo(state.layer, state.head, state.token);
+    const { layer, head } = preview ?? state;
+    const weights = weightsTo(layer, head, state.token);
     if (state.overlay === "effect") measureEffects();
     const limit = Math.max(...effects.falls.map(Math.abs), 1e-9);
     explorer.paint(overlay, rows, columns, (patch) => {
@@ -102,7 +104,7 @@
     picture.mark(marks);
     const about = {
       none: "Nothing is laid over the image.",
-      attention: `Orange: how much the ${tokenName(state.token)} attends to each patch, in layer ${state.layer}, head ${state.head}. `
+      attention: `Orange: how much ${tokenName(state.token)} attends to each patch, in layer ${layer}, head ${head}. `
         + `Its weight for the class token is ${number(weights[0], 3)}.`,
       effect: effects.done
         ? `Red: without this patch, the logit of “${top().name}” falls, by ${number(Math.max(...effects.falls, 0), 2)} at most. Blue: it rises.`
@@ -148,6 +150,11 @@
     byId("class-token").setAttribute("aria-pressed", state.token === 0);
   }
 
+  function previewHead(which) {
+    preview = which;
+    drawPicture();
+  }
+
   let heads = [];
   function makeHeads() {
     const { num_layers: layers, num_heads: count } = explorer.model.sizes;
@@ -164,6 +171,8 @@
         const show = element("button", {
           type: "button", class: "thumb", "aria-label": `Show layer ${layer}, head ${head}`,
           onclick: () => explorer.set({ layer, head }),
+          onpointerenter: () => previewHead({ layer, head }),
+          onpointerleave: () => previewHead(null),
         }, canvas);
         const on = element("input", {
           type: "checkbox", role: "switch", "aria-label": `Layer ${layer}, head ${head} is on`,
@@ -223,53 +232,35 @@
     }
   }
 
+  const layer = (part, title, more) => ({ part, title, ofLayer: true, ...more });
+  const wide = { cell: 5 };
+  const byClass = { rows: "", columns: "class", cell: 40 };
   const MAPS = { // where, and which tensors, with the signs between them; "" begins a new line
+    norm: [layer("ln_1", "LayerNorm")],
     patches: [{ part: "patches", title: "patches", rows: "patch", columns: "value", cell: 6 }],
     tokens: [
-      { part: "tokens", title: "tokens" },
-      "+",
-      { part: "positions", title: "position embeddings" },
-      "=",
+      { part: "tokens", title: "tokens" }, "+",
+      { part: "positions", title: "position embeddings" }, "=",
       { part: "embedding", title: "sum" },
     ],
     scores: [
-      { part: "queries", title: "queries", ofLayer: true, cell: 5 },
-      "·",
-      { part: "keys", title: "keys", ofLayer: true, cell: 5 },
-      "→",
-      { part: "scores", title: "scores", ofLayer: true, columns: "key token", cell: 5 },
-      "",
-      { part: "weights", title: "attention weights", ofLayer: true, columns: "key token", cell: 5 },
-      "·",
-      { part: "values", title: "values", ofLayer: true, cell: 5 },
-      "→",
-      { part: "head_outputs", title: "head output", ofLayer: true, cell: 5 },
+      layer("queries", "queries", wide), "·", layer("keys", "keys", wide), "→",
+      layer("scores", "scores", { columns: "key token", cell: 5 }), "",
+      layer("weights", "attention weights", { columns: "key token", cell: 5 }), "·",
+      layer("values", "values", wide), "→", layer("head_outputs", "head output", wide),
     ],
     block: [
-      { part: "merged", title: "merged heads", ofLayer: true },
-      "→",
-      { part: "attention_output", title: "attention output", ofLayer: true },
-      "→",
-      { part: "after_attention", title: "residual stream", ofLayer: true },
-      "",
-      { part: "ln_2", title: "LayerNorm", ofLayer: true },
-      "→",
-      { part: "mlp_hidden", title: "MLP, before GELU", ofLayer: true },
-      "",
-      { part: "mlp_activated", title: "MLP, after GELU", ofLayer: true },
-      "→",
-      { part: "mlp_output", title: "MLP output", ofLayer: true },
-      "",
-      { part: "output", title: "residual stream after the block", ofLayer: true },
+      layer("merged", "merged heads"), "→", layer("attention_output", "attention output"), "→",
+      layer("after_attention", "residual stream"), "",
+      layer("ln_2", "LayerNorm"), "→", layer("mlp_hidden", "MLP, before GELU"), "",
+      layer("mlp_activated", "MLP, after GELU"), "→", layer("mlp_output", "MLP output"), "",
+      layer("output", "residual stream after the block"),
     ],
     prediction: [
-      { part: "ln", title: "final LayerNorm" },
-      "",
-      { part: "pooled", title: "what the classification head reads", rows: "", cell: 8 },
-      "",
-      { part: "logits", title: "logits", rows: "", columns: "class", cell: 40 },
-      "",
-      { part: "probabilities", title: "probabilities", rows: "", columns: "class", cell: 40 },
+      { part: "ln", title: "final LayerNorm" }, "",
+      { part: "pooled", title: "what the classification head reads", rows: "", cell: 8 }, "",
+      { part: "logits", title: "logits", ...byClass }, "",
+      { part: "probabilities", title: "probabilities", ...byClass },
     ],
   };
 
@@ -286,7 +277,7 @@
       pin: (row, column) => explorer.follow("patches", [patch(), row * p + column]),
     });
     explorer.onDraw(() => {
-      words.replaceChildren(element("b", {}, `pixels of patch ${patch()}`), ` ${channels * p} × ${p}`);
+      words.replaceChildren(element("b", {}, `patch ${patch()}`), ` ${channels * p} × ${p}`);
       zoom.size();
       const { data } = explorer.record.patches;
       const size = channels * p * p;
@@ -300,7 +291,6 @@
   function makeViews() {
     makePicture();
     makeZoom();
-    explorer.tensorMap(byId("norm-map"), { part: "ln_1", title: "LayerNorm", ofLayer: true });
     for (const [id, maps] of Object.entries(MAPS)) {
       const host = byId(`${id}-maps`);
       for (const map of maps) {
