@@ -26,7 +26,8 @@
   function show(image) {
     const pixels = explorer.images.subarray(image * area, (image + 1) * area);
     explorer.picture = fitted((y, x) => pixels[y * SIDE + x] / 255, SIDE, SIDE);
-    explorer.caption = `Test image ${image}. Its label is “${explorer.labelNames[vit.shipped.labels[image]]}”.`;
+    const label = explorer.labelNames[vit.shipped.labels[image]];
+    explorer.caption = `Test image ${image}. Its label is “${label}”.`;
   }
 
   // paint a soft dot of the picture's pixels around a point
@@ -88,7 +89,9 @@
     const { data } = context.getImageData(0, 0, size, size);
     const color = explorer.model.sizes.in_channels === 3;
     const mean = (at) => (data[at] + data[at + 1] + data[at + 2]) / 3 / 255;
-    const edge = [...Array(size).keys()].flatMap((i) => [i, (size - 1) * size + i, i * size, i * size + size - 1]);
+    const last = size - 1;
+    const around = (i) => [i, last * size + i, i * size, i * size + last];
+    const edge = [...Array(size).keys()].flatMap(around);
     const light = !color && edge.reduce((sum, pixel) => sum + mean(4 * pixel), 0) / edge.length > 0.5;
     const shade = (y, x, c) => (color ? data[4 * (y * size + x) + c] / 255 : mean(4 * (y * size + x)));
     explorer.picture = fitted((y, x, c) => (light ? 1 - shade(y, x, c) : shade(y, x, c)), size, size);
@@ -107,15 +110,16 @@
     explorer.fitModel();
     explorer.refresh();
     explorer.say(`${file.name} is loaded.`);
-    document.getElementById("model").textContent = `${describe(file.name)}. Load the page again to return.`;
+    const words = `${describe(file.name)}. Load the page again to return.`;
+    document.getElementById("model").textContent = words;
     document.getElementById("start-tour").hidden = true;
   }
 
   function describe(name) {
     const { num_layers, num_heads, hidden_dim, mlp_dim, patch_size } = explorer.model.sizes;
     const count = Object.values(explorer.model.tensors).reduce((sum, { data }) => sum + data.length, 0);
-    return `${name}: ${num_layers} layers, ${num_heads} heads, hidden_dim ${hidden_dim}, mlp_dim ${mlp_dim}, `
-      + `patch_size ${patch_size}, ${count.toLocaleString("en-US")} parameters`;
+    return `${name}: ${num_layers} layers, ${num_heads} heads, hidden_dim ${hidden_dim}, `
+      + `mlp_dim ${mlp_dim}, patch_size ${patch_size}, ${count.toLocaleString("en-US")} parameters`;
   }
 
   async function open(file) {
@@ -136,7 +140,9 @@
       const canvas = element("canvas");
       explorer.paint(canvas, SIDE, SIDE, (i) => Array(3).fill(explorer.images[image * area + i]));
       return element("button", {
-        type: "button", "data-image": image, "aria-label": `Image ${image}, ${explorer.labelNames[label]}`,
+        type: "button",
+        "data-image": image,
+        "aria-label": `Image ${image}, ${explorer.labelNames[label]}`,
         onclick: () => explorer.set({ image }),
       }, canvas);
     }));

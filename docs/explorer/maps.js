@@ -26,7 +26,8 @@
   function colors(name) {
     const key = theme() + name;
     tables[key] ??= Array.from({ length: 256 }, (_, i) => {
-      const stops = SCALES[theme()][name].map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
+      const parts = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+      const stops = SCALES[theme()][name].map(parts);
       const place = (i / 255) * (stops.length - 1);
       const low = Math.min(Math.floor(place), stops.length - 2);
       return stops[low].map((value, c) => value + (place - low) * (stops[low + 1][c] - value));
@@ -36,12 +37,16 @@
 
   const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 
-  // attention weights have one scale in the whole page: from 0 to 1, as square roots, so that 0.02 can be seen
-  const attentionColor = (weight) => colors("attention")[Math.round(255 * clamp(Math.sqrt(weight), 0, 1))];
-  const aroundColor = (value, limit) => colors("around")[Math.round(127.5 + 127.5 * clamp(value / limit, -1, 1))];
+  // attention weights have one scale in the whole page: from 0 to 1, as square roots, so that 0.02
+  // can be seen
+  const attentionColor = (weight) => colors("attention")[Math.round(255 * Math.sqrt(weight))];
+  const aroundColor = (value, limit) => {
+    return colors("around")[Math.round(127.5 * (1 + clamp(value / limit, -1, 1)))];
+  };
 
   function paint(canvas, rows, columns, colorOf) {
-    if (canvas.width !== columns || canvas.height !== rows) Object.assign(canvas, { width: columns, height: rows });
+    if (canvas.width !== columns) canvas.width = columns;
+    if (canvas.height !== rows) canvas.height = rows;
     const context = canvas.getContext("2d");
     const pixels = context.createImageData(columns, rows);
     for (let i = 0; i < rows * columns; i++) {
@@ -60,18 +65,17 @@
   };
 
   /**
-   * Cells that can be pointed to. `shape()` gives rows and columns, `words(row, column)` what a cell is, `pin` what a
-   * click does; `drag` is called instead while a finger or the mouse draws. Returns the box, its layers, and `mark`.
+   * Cells that can be pointed to. `shape()` gives rows and columns, `words(row, column)` what a cell
+   * is, and `pin` is what a click does; `drag` is called instead while a finger or the mouse draws.
    */
-  function cells(host, { label, shape, words, pin, drag, leave }) {
+  function cells(host, { label, shape, words, pin, drag }) {
     const canvas = element("canvas");
     const marks = element("div", { class: "marks" });
     const cursor = element("div", { class: "mark cursor", hidden: true });
-    const box = element(
-      "div",
-      { class: "cells", tabindex: 0, role: "application", "aria-roledescription": "map of numbers", "aria-label": label },
-      canvas, marks, cursor,
-    );
+    const box = element("div", {
+      class: "cells", tabindex: 0, role: "application",
+      "aria-roledescription": "map of numbers", "aria-label": label,
+    }, canvas, marks, cursor);
     host.append(box);
     let at = null;
 
@@ -79,7 +83,10 @@
       const [rows, columns] = shape();
       const share = (part, whole) => `${(100 * part) / whole}%`;
       Object.assign(mark.style, {
-        left: share(column, columns), top: share(row, rows), width: share(width, columns), height: share(height, rows),
+        left: share(column, columns),
+        top: share(row, rows),
+        width: share(width, columns),
+        height: share(height, rows),
       });
       return mark;
     }
@@ -88,13 +95,15 @@
       at = cell;
       cursor.hidden = !cell;
       tip.hidden = !(cell && event);
-      if (!cell) return leave?.();
+      if (!cell) return;
       place(cursor, ...cell);
-      if (!event) return explorer.say(words(...cell));
+      if (!event) explorer.say(words(...cell));
+      if (!event) return;
       tip.textContent = words(...cell);
       const wide = document.documentElement.clientWidth;
       const left = clamp(event.clientX + 14, 4, wide - tip.offsetWidth - 4);
-      tip.style.transform = `translate(${left}px, ${Math.max(event.clientY - tip.offsetHeight - 12, 4)}px)`;
+      const top = Math.max(event.clientY - tip.offsetHeight - 12, 4);
+      tip.style.transform = `translate(${left}px, ${top}px)`;
     }
 
     function cellOf(event) {
@@ -108,7 +117,8 @@
     const drawing = () => drag && state.tool === "draw";
     box.addEventListener("pointermove", (event) => {
       if (event.pointerType === "mouse" || drawing()) point(cellOf(event), event);
-      if (drawing() && event.buttons) for (const each of event.getCoalescedEvents?.() ?? [event]) drag(each, box);
+      if (!drawing() || !event.buttons) return;
+      for (const each of event.getCoalescedEvents?.() ?? [event]) drag(each, box);
     });
     box.addEventListener("pointerdown", (event) => {
       if (!drawing()) return;
@@ -122,7 +132,7 @@
       const [rows, columns] = shape();
       if (step && !event.ctrlKey && !event.metaKey && !event.altKey) {
         const [row, column] = at ?? [0, 0];
-        point(at ? [clamp(row + step[0], 0, rows - 1), clamp(column + step[1], 0, columns - 1)] : [0, 0]);
+        point([clamp(row + step[0], 0, rows - 1), clamp(column + step[1], 0, columns - 1)]);
       } else if ((event.key === "Enter" || event.key === " ") && at) pin(...at);
       else if (event.key === "Escape") explorer.set({ cell: null });
       else return;
@@ -139,15 +149,19 @@
         host.style.setProperty("--columns", columns);
       },
       mark(list) {
-        marks.replaceChildren(...list.map(([kind, ...where]) => place(element("div", { class: `mark ${kind}` }), ...where)));
+        marks.replaceChildren(...list.map(([kind, ...where]) => {
+          return place(element("div", { class: `mark ${kind}` }), ...where);
+        }));
       },
     };
   }
 
-  // of each kind of tensor the size that 99.5 % of its numbers do not exceed, in all layers, for the first image
+  // for each kind of tensor the size that 99.5 % of its numbers in all layers do not exceed
   function limitsOf(record) {
     const kinds = {};
-    for (const [name, { data }] of Object.entries(record)) (kinds[name.split(".").at(-1)] ??= []).push(data);
+    for (const [name, { data }] of Object.entries(record)) {
+      (kinds[name.split(".").at(-1)] ??= []).push(data);
+    }
     return Object.fromEntries(Object.entries(kinds).map(([kind, parts]) => {
       const sizes = Float32Array.from(parts.flatMap((data) => [...data].map(Math.abs))).sort();
       return [kind, Number(sizes[Math.floor(0.995 * (sizes.length - 1))].toPrecision(1)) || 1];
@@ -157,27 +171,34 @@
   const SOFTMAX = ["weights", "probabilities"];
 
   /**
-   * The map of a tensor: of the chosen layer if `part` is one of a block, of the chosen head if it has one matrix a
-   * head. `rows` and `columns` name its axes; `byToken`: the row of the query token is outlined.
+   * The map of a tensor: of the chosen layer if `ofLayer`, and of the chosen head if the tensor has one
+   * matrix per head. `rows` and `columns` name its axes, `cell` is the size of a cell in pixels.
    */
-  function tensorMap(host, { part, title, ofLayer = false, rows = "token", columns = "feature", cell = 2.6 }) {
+  function tensorMap(host, options) {
+    const { part, title, ofLayer, rows = "token", columns = "feature", cell = 2.6 } = options;
     const name = () => (ofLayer ? `layers.${state.layer}.${part}` : part);
     const tensor = () => explorer.record[name()];
     const shape = () => tensor().shape.slice(-2);
     const index = (row, column) => [...(tensor().shape.length === 3 ? [state.head] : []), row, column];
     const caption = element("figcaption");
-    const figure = element("figure", { class: "tensor", "data-part": part, style: `--cell: ${cell}px` });
+    const figure = element("figure", { class: "tensor", "data-part": part });
+    figure.style.setProperty("--cell", `${cell}px`);
     host.append(figure);
-    const row = (i) => (rows === "token" ? explorer.tokenName(i) : rows === "patch" ? `patch ${i}` : "");
-    const column = (j) => (columns === "key token" ? `to ${explorer.tokenName(j)}` : columns === "class"
-      ? explorer.model.about.class_names[j] : `${columns} ${j}`);
+    const row = (i) => {
+      if (rows === "token") return `${explorer.tokenName(i)}, `;
+      return rows === "patch" ? `patch ${i}, ` : "";
+    };
+    const column = (j) => {
+      if (columns === "key token") return `to ${explorer.tokenName(j)}`;
+      return columns === "class" ? explorer.model.about.class_names[j] : `${columns} ${j}`;
+    };
     const map = cells(figure, {
       label: `${title}. Arrow keys move, Enter explains a number.`,
       shape,
-      words: (i, j) => `${row(i)}${row(i) && ", "}${column(j)}: ${number(explorer.value(name(), index(i, j)))}`,
+      words: (i, j) => `${row(i)}${column(j)}: ${number(explorer.value(name(), index(i, j)))}`,
       pin(i, j) {
-        const token = rows === "token" ? { token: i } : rows === "patch" ? { token: i + 1 } : {};
-        explorer.set({ ...token, cell: `${name()}:${index(i, j).join(".")}` });
+        const cell = `${name()}:${index(i, j).join(".")}`;
+        explorer.set(rows ? { token: rows === "patch" ? i + 1 : i, cell } : { cell });
       },
     });
     figure.prepend(caption);

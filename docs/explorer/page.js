@@ -28,7 +28,8 @@
   }
 
   addEventListener("popstate", () => explorer.set(explorer.read(location.hash)));
-  new MutationObserver(explorer.draw).observe(document.documentElement, { attributeFilter: ["data-theme"] });
+  const themes = new MutationObserver(explorer.draw);
+  themes.observe(document.documentElement, { attributeFilter: ["data-theme"] });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", explorer.draw);
 
   byId("theme").addEventListener("click", () => {
@@ -45,7 +46,9 @@
   byId("shuffle").addEventListener("click", () => {
     explorer.set({ shuffle: state.shuffle ? 0 : 1 + Math.floor(Math.random() * 9999) });
   });
-  byId("positions").addEventListener("change", ({ target }) => explorer.set({ positions: target.checked }));
+  byId("positions").addEventListener("change", ({ target }) => {
+    explorer.set({ positions: target.checked });
+  });
   byId("clear").addEventListener("click", explorer.clear);
   byId("file").addEventListener("change", ({ target }) => {
     explorer.open(target.files[0]);

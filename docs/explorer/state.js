@@ -113,7 +113,7 @@ globalThis.explorer = {};
       without: list("without").map(Number).filter((patch) => patch >= 0 && patch < grid().count),
       shuffle: whole("shuffle", 2 ** 31),
       positions: words.get("positions") !== "false",
-      overlay: ["none", "attention", "effect"].find((name) => name === words.get("overlay")) ?? "attention",
+      overlay: ["none", "effect"].find((name) => name === words.get("overlay")) ?? "attention",
       cell: words.get("cell") || null,
       step: whole("step", 100),
     };
@@ -123,24 +123,28 @@ globalThis.explorer = {};
   const tokenName = (token) => {
     if (token === 0) return "the class token";
     const { columns } = grid();
-    return `patch ${token - 1} (row ${Math.floor((token - 1) / columns)}, column ${(token - 1) % columns})`;
+    const patch = token - 1;
+    return `patch ${patch} (row ${Math.floor(patch / columns)}, column ${patch % columns})`;
   };
 
-  // an element with attributes, properties that begin with "on", and children
+  // an element with attributes, listeners, whose names begin with "on", and children
   function element(name, attributes = {}, ...children) {
     const made = document.createElement(name);
     for (const [key, value] of Object.entries(attributes)) {
       if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-      else if (value !== false && value !== undefined) made.setAttribute(key, value === true ? "" : value);
+      else if (value !== false) made.setAttribute(key, value === true ? "" : value);
     }
     made.append(...children);
     return made;
   }
 
-  const number = (value, digits = 3) => value.toFixed(digits).replace("-", "−").replace(/^−(0\.0*)$/, "$1");
+  function number(value, digits = 3) {
+    return value.toFixed(digits).replace("-", "−").replace(/^−(0\.0*)$/, "$1");
+  }
+
   const percent = (value) => `${number(100 * value, 1)} %`;
   const say = (words) => { document.getElementById("status").textContent = words; };
 
-  Object.assign(explorer, { CHOICES, UNCHANGED, state, set, read, refresh, draw, onDraw, compute, changed, order });
-  Object.assign(explorer, { grid, tokenName, element, number, percent, say });
+  Object.assign(explorer, { CHOICES, UNCHANGED, state, set, read, refresh, draw, onDraw });
+  Object.assign(explorer, { compute, changed, order, grid, tokenName, element, number, percent, say });
 }

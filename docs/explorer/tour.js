@@ -1,5 +1,5 @@
 "use strict";
-// A first visit, step by step. The page has the words of each step, its place, and the choices that it makes.
+// A first visit, step by step. The page has the words of each step, its place, and its choices.
 {
   const { state, percent, number } = explorer;
   const byId = (id) => document.getElementById(id);

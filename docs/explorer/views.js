@@ -4,7 +4,7 @@
   const { element, number, percent, state, tokenName, grid } = explorer;
   const byId = (id) => document.getElementById(id);
 
-  // the brightness of what the model has read, patch by patch, with patches where a shuffle has put them
+  // the brightness of what the model has read, with the patches where a shuffle has put them
   function seen() {
     const { in_channels: channels, image_size: [height, width], patch_size: p } = explorer.model.sizes;
     const { mean, std } = explorer.model.about;
@@ -39,7 +39,8 @@
       const until = performance.now() + 30;
       while (effects.falls.length < grid().count && performance.now() < until) {
         const patch = effects.falls.length;
-        effects.falls.push(before - explorer.compute([...state.without, patch]).logits.data[effects.answer]);
+        const { logits } = explorer.compute([...state.without, patch]);
+        effects.falls.push(before - logits.data[effects.answer]);
       }
       effects.done = effects.falls.length === grid().count;
       drawPicture();
@@ -61,9 +62,10 @@
     const cellWords = (row, column) => {
       const token = row * grid().columns + column + 1;
       const words = [tokenName(token)];
-      if (state.overlay === "attention") words.push(`weight ${number(weightsTo(state.layer, state.head, state.token)[token], 4)}`);
-      const fall = effects.falls[token - 1];
-      if (state.overlay === "effect" && fall !== undefined) words.push(`without it, the logit changes by ${number(-fall)}`);
+      const weight = weightsTo(state.layer, state.head, state.token)[token];
+      const fall = effects.falls[token - 1] ?? 0;
+      if (state.overlay === "attention") words.push(`weight ${number(weight, 4)}`);
+      if (state.overlay === "effect") words.push(`without it, the logit changes by ${number(-fall)}`);
       return words.join(", ");
     };
     picture = explorer.cells(byId("picture"), {
@@ -81,7 +83,9 @@
     picture.canvas.after(overlay);
   }
 
-  const toggled = (list, item) => (list.includes(item) ? list.filter((each) => each !== item) : [...list, item].sort());
+  const toggled = (list, item) => {
+    return list.includes(item) ? list.filter((each) => each !== item) : [...list, item].sort();
+  };
 
   function drawPicture() {
     const { rows, columns } = grid();
@@ -102,12 +106,14 @@
     const marks = state.without.map((patch) => ["out", ...place(patch)]);
     if (state.token) marks.push(["pin", ...place(state.token - 1)]);
     picture.mark(marks);
+    const most = Math.max(...effects.falls, 0);
     const about = {
       none: "Nothing is laid over the image.",
-      attention: `Orange: how much ${tokenName(state.token)} attends to each patch, in layer ${layer}, head ${head}. `
-        + `Its weight for the class token is ${number(weights[0], 3)}.`,
+      attention: `Orange: how much ${tokenName(state.token)} attends to each patch, in layer ${layer}, `
+        + `head ${head}. Its weight for the class token is ${number(weights[0], 3)}.`,
       effect: effects.done
-        ? `Red: without this patch, the logit of “${top().name}” falls, by ${number(Math.max(...effects.falls, 0), 2)} at most. Blue: it rises.`
+        ? `Red: without this patch, the logit of “${top().name}” falls, by ${number(most, 2)} at most. `
+          + "Blue: it rises."
         : `Each patch is left out in turn: ${effects.falls.length} of ${grid().count}.`,
     };
     byId("overlay-words").textContent = about[state.overlay];
@@ -122,7 +128,9 @@
       const shown = element("span", { class: "percent" });
       const button = element(
         "button", { type: "button", onclick: () => explorer.follow("probabilities", [0, k]) },
-        element("span", { class: "name" }, name), element("span", { class: "track" }, bar, before), shown,
+        element("span", { class: "name" }, name),
+        element("span", { class: "track" }, bar, before),
+        shown,
       );
       return { item: element("li", {}, button), bar, before, shown, button };
     });
@@ -142,8 +150,9 @@
     });
     byId("answer").textContent = `${best.name} ${percent(best.share)}`;
     const was = top(explorer.unchanged);
-    const words = explorer.changed() ? `The marks show the unchanged model: ${was.name}, ${percent(was.share)}.` : "";
-    byId("before-words").textContent = words || "These are the probabilities of the unchanged model.";
+    byId("before-words").textContent = explorer.changed()
+      ? `The marks show the unchanged model: ${was.name}, ${percent(was.share)}.`
+      : "These are the probabilities of the unchanged model.";
     byId("label").textContent = explorer.caption;
     byId("e").textContent = explorer.model.sizes.hidden_dim / explorer.model.sizes.num_heads;
     byId("token-name").textContent = tokenName(state.token);
@@ -164,7 +173,8 @@
       ...Array.from({ length: count }, (_, head) => element("th", { scope: "col" }, `head ${head}`)))));
     const body = table.appendChild(element("tbody"));
     for (let layer = 0; layer < layers; layer++) {
-      const row = body.appendChild(element("tr", {}, element("th", { scope: "row" }, `layer ${layer}`)));
+      const row = body.appendChild(element("tr"));
+      row.append(element("th", { scope: "row" }, `layer ${layer}`));
       for (let head = 0; head < count; head++) {
         const name = `${layer}.${head}`;
         const canvas = element("canvas");
@@ -178,7 +188,8 @@
           type: "checkbox", role: "switch", "aria-label": `Layer ${layer}, head ${head} is on`,
           onchange: () => explorer.set({ off: toggled(state.off, name) }),
         });
-        row.append(element("td", {}, show, element("label", { class: "switch" }, on, element("span", { "aria-hidden": "true" }))));
+        const knob = element("span", { "aria-hidden": "true" });
+        row.append(element("td", {}, show, element("label", { class: "switch" }, on, knob)));
         heads.push({ layer, head, name, canvas, show, on });
       }
     }
@@ -206,23 +217,22 @@
     const { num_layers, num_heads } = explorer.model.sizes;
     for (const [name, count] of [["layer", num_layers], ["head", num_heads]]) {
       for (const group of document.querySelectorAll(`[data-choose="${name}"]`)) {
-        group.replaceChildren(element("legend", {}, name), ...Array.from({ length: count }, (_, i) => element(
-          "label", {},
-          element("input", {
-            type: "radio", name: `${name}-${group.id}`, value: i, onchange: () => explorer.set({ [name]: i }),
-          }),
-          element("span", {}, String(i)),
-        )));
+        const choose = (i) => element("input", {
+          type: "radio", name: group.id, value: i, onchange: () => explorer.set({ [name]: i }),
+        });
+        group.replaceChildren(element("legend", {}, name));
+        for (let i = 0; i < count; i++) {
+          group.append(element("label", {}, choose(i), element("span", {}, String(i))));
+        }
       }
     }
   }
 
   function drawChoices() {
-    for (const group of document.querySelectorAll("[data-choose]")) {
-      for (const input of group.querySelectorAll("input")) input.checked = Number(input.value) === state[group.dataset.choose];
+    for (const input of document.querySelectorAll("fieldset input")) {
+      const choice = input.closest("fieldset").dataset.choose ?? input.name;
+      input.checked = input.value === String(state[choice]);
     }
-    for (const input of document.querySelectorAll("input[name=tool]")) input.checked = input.value === state.tool;
-    for (const input of document.querySelectorAll("input[name=overlay]")) input.checked = input.value === state.overlay;
     byId("positions").checked = state.positions;
     byId("draw-tools").hidden = state.tool !== "draw";
     byId("shuffle").setAttribute("aria-pressed", state.shuffle > 0);
@@ -273,7 +283,10 @@
     const zoom = explorer.cells(host, {
       label: "The pixels of the selected patch. Arrow keys move, Enter explains a number.",
       shape: () => [channels * p, p],
-      words: (row, column) => `pixel (${row}, ${column}): ${number(explorer.value("patches", [patch(), row * p + column]))}`,
+      words: (row, column) => {
+        const value = explorer.value("patches", [patch(), row * p + column]);
+        return `pixel (${row}, ${column}): ${number(value)}`;
+      },
       pin: (row, column) => explorer.follow("patches", [patch(), row * p + column]),
     });
     explorer.onDraw(() => {
@@ -283,7 +296,8 @@
       const size = channels * p * p;
       explorer.paint(zoom.canvas, channels * p, p, (i) => {
         const c = Math.floor(i / p / p);
-        return Array(3).fill(255 * (data[patch() * size + i] * explorer.model.about.std[c] + explorer.model.about.mean[c]));
+        const { mean, std } = explorer.model.about;
+        return Array(3).fill(255 * (data[patch() * size + i] * std[c] + mean[c]));
       });
     });
   }
@@ -298,7 +312,8 @@
         else host.append(element("span", { class: map ? "sign" : "turn", "aria-hidden": "true" }, map));
       }
     }
-    explorer.onDraw(() => [drawPicture, drawBars, drawHeads, drawChoices, explorer.drawWhy].forEach((each) => each()));
+    const parts = [drawPicture, drawBars, drawHeads, drawChoices, explorer.drawWhy];
+    for (const part of parts) explorer.onDraw(part);
   }
 
   // what depends on the sizes of the model

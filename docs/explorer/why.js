@@ -29,7 +29,7 @@
   const times = (a, b) => `${number(a)} × ${number(b)} = ${number(a * b)}`;
   const plus = (a, b) => `${number(a)} + ${number(b)} = ${number(a + b)}`;
 
-  // a sum of products of two lists; `from` says where a number of the first list comes from
+  // a sum of products; `from` says where the first number of each comes from
   function sum(names, count, term, bias) {
     const terms = [...Array(count).keys()].map((i) => {
       const { label, from, a, b } = term(i);
@@ -56,9 +56,8 @@
   function norm(layer, input, token, feature) {
     const { shape: [, width], data } = explorer.record[input];
     const { mean, std } = vit.moments(data.subarray(token * width, (token + 1) * width));
-    const [x, weight, bias] = [
-      value(input, [token, feature]), parameter(`${layer}.weight`, feature), parameter(`${layer}.bias`, feature),
-    ];
+    const x = value(input, [token, feature]);
+    const [weight, bias] = ["weight", "bias"].map((kind) => parameter(`${layer}.${kind}`, feature));
     return {
       lines: [
         `mean of the token’s ${width} features: ${number(mean)}; standard deviation: ${number(std)}`,
@@ -69,18 +68,62 @@
     };
   }
 
-  function added(one, other, index, names) {
-    const from = [[names[0], one, index], [names[1], other, index]];
+  function added(one, other, index, name) {
+    const from = [["the token before", one, index], [name, other, index]];
     return { lines: [plus(value(one, index), value(other, index))], from };
   }
 
-  const query = ["query", "key"];
-  const dotProduct = (at, head, i, j) => sum(["feature", ...query], explorer.record[`${at}queries`].shape[2], (k) => ({
-    label: String(k),
-    from: [`${at}queries`, [head, i, k]],
-    a: value(`${at}queries`, [head, i, k]),
-    b: value(`${at}keys`, [head, j, k]),
-  }));
+  function pixel(patch, i) {
+    const channel = Math.floor(i / explorer.grid().patch ** 2);
+    const [mean, std] = ["mean", "std"].map((name) => explorer.model.about[name][channel]);
+    const normalized = value("patches", [patch, i]);
+    const brightness = number(normalized * std + mean);
+    return { lines: [
+      `brightness of the pixel, from 0 to 1: ${brightness}`,
+      "minus the mean of the training images, divided by their standard deviation: "
+        + `(${brightness} − ${number(mean)}) / ${number(std)} = ${number(normalized)}`,
+    ] };
+  }
+
+  function merged(at, layer, i, f) {
+    const [, , e] = explorer.record[`${at}queries`].shape;
+    const [head, k] = [Math.floor(f / e), f % e];
+    const off = state.off.includes(`${layer}.${head}`);
+    return {
+      lines: [off ? `Head ${head} is switched off, so this is 0.` : `Feature ${k} of head ${head}.`],
+      from: [["the head’s output", `${at}head_outputs`, [head, i, k]]],
+    };
+  }
+
+  function activated(at, i, f) {
+    const x = value(`${at}mlp_hidden`, [i, f]);
+    const share = (1 + vit.erf(x / Math.SQRT2)) / 2;
+    return {
+      lines: [
+        `Φ(${number(x)}) = (1 + erf(${number(x)} / √2)) / 2 = ${number(share, 4)}`,
+        `x · Φ(x) = ${times(x, share)}`,
+      ],
+      from: [["the value before GELU", `${at}mlp_hidden`, [i, f]]],
+    };
+  }
+
+  // products of number i of two tensors; `one(i)` and `other(i)` are the places of the numbers
+  function products(names, count, [first, one], [second, other], label = String) {
+    return sum(names, count, (i) => ({
+      label: label(i), from: [first, one(i)], a: value(first, one(i)), b: value(second, other(i)),
+    }));
+  }
+
+  const dotProduct = (at, head, i, j) => products(
+    ["feature", "query", "key"], explorer.record[`${at}queries`].shape[2],
+    [`${at}queries`, (k) => [head, i, k]], [`${at}keys`, (k) => [head, j, k]],
+  );
+
+  const weightedMean = (at, head, i, k) => products(
+    ["token", "weight", "value"], explorer.record[`${at}weights`].shape[2],
+    [`${at}weights`, (j) => [head, i, j]], [`${at}values`, (j) => [head, j, k]],
+    (j) => (j ? `patch ${j - 1}` : "class token"),
+  );
 
   // exp(x) / sum of all exp, with the largest taken away first, as the engine does it
   function softmaxLines(row, at, what) {
@@ -97,105 +140,93 @@
   function weights(at, head, i, j) {
     const { shape: [, s, e] } = explorer.record[`${at}queries`];
     const score = (token) => value(`${at}scores`, [head, i, token]) / Math.sqrt(e);
-    const row = [...Array(s).keys()].map((token) => (state.without.includes(token - 1) ? -Infinity : score(token)));
+    const leftOut = (token) => state.without.includes(token - 1);
+    const row = [...Array(s).keys()].map((token) => (leftOut(token) ? -Infinity : score(token)));
     const weight = value(`${at}weights`, [head, i, j]);
-    const feature = [...Array(e).keys()].reduce((best, k) => {
-      const size = (f) => Math.abs(value(`${at}values`, [head, j, f]));
-      return size(k) > size(best) ? k : best;
-    });
+    const size = (k) => Math.abs(value(`${at}values`, [head, j, k]));
+    const feature = [...Array(e).keys()].reduce((best, k) => (size(k) > size(best) ? k : best));
     return {
       lines: [
         `score q · k = ${number(value(`${at}scores`, [head, i, j]))}`,
         `divided by √${e}: ${number(score(j))}`,
-        ...(Number.isFinite(row[j]) ? softmaxLines(row, j, "key tokens") : ["This patch is left out: weight 0."]),
-        `The head adds this weight times the value of ${tokenName(j)} to its output. Feature ${feature}: `
-          + times(weight, value(`${at}values`, [head, j, feature])),
+        ...(leftOut(j) ? ["This patch is left out: weight 0."] : softmaxLines(row, j, "key tokens")),
+        `The head adds this weight times the value of ${tokenName(j)} to its output. `
+          + `Feature ${feature}: ${times(weight, value(`${at}values`, [head, j, feature]))}`,
       ],
-      from: [["the score", `${at}scores`, [head, i, j]], ["that output", `${at}head_outputs`, [head, i, feature]]],
+      from: [
+        ["the score", `${at}scores`, [head, i, j]],
+        ["that output", `${at}head_outputs`, [head, i, feature]],
+      ],
       table: dotProduct(at, head, i, j),
     };
   }
 
-  // the parts of one layer; `at` is "layers.2.", `block` is "encoder.layers.2"
+  // Each kind of tensor: its title, its lesson, its line of code, and its arithmetic. In the layers,
+  // `at` is "layers.2.", `block` is "encoder.layers.2", and `into` is the tensor that enters the block.
+  const ATTEND = "x = x + self.dropout(self.self_attention(self.ln_1(x)))";
+  const TRANSFORM = "return x + self.mlp(self.ln_2(x))";
+  const HIDDEN = "x = self.dropout(F.gelu(self.linear_1(x)))";
+  const MERGE = 'return self.out_proj(rearrange(out, "b heads s e -> b s (heads e)"))';
+  const SPLIT = "query, key, value = rearrange(self.qkv(x), pattern, three=3, heads=self.num_heads)";
+  const projected = (third, part) => ({ at, block }, head, i, k) => {
+    const { shape: [heads, , e] } = explorer.record[at + part];
+    const out = (third * heads + head) * e + k;
+    return linear(`${block}.self_attention.qkv`, out, `${at}ln_1`, i);
+  };
   const OF_LAYER = {
-    ln_1: ["LayerNorm before attention", "norm", "x = x + self.dropout(self.self_attention(self.ln_1(x)))",
+    ln_1: ["LayerNorm before attention", "norm", ATTEND,
       ({ block, into }, i, f) => norm(`${block}.ln_1`, into, i, f)],
-    ...Object.fromEntries([["queries", "Query"], ["keys", "Key"], ["values", "Value"]].map(([part, title], third) => [part, [
-      title, "qkv", "query, key, value = rearrange(self.qkv(x), pattern, three=3, heads=self.num_heads)",
-      ({ at, block }, head, i, k) => {
-        const { shape: [heads, , e] } = explorer.record[at + part];
-        return linear(`${block}.self_attention.qkv`, (third * heads + head) * e + k, `${at}ln_1`, i);
-      }]])),
-    scores: ["Score", "qkv", "scores = einsum(query, key, \"b heads i e, b heads j e -> b heads i j\")",
+    queries: ["Query", "qkv", SPLIT, projected(0, "queries")],
+    keys: ["Key", "qkv", SPLIT, projected(1, "keys")],
+    values: ["Value", "qkv", SPLIT, projected(2, "values")],
+    scores: ["Score", "qkv", 'scores = einsum(query, key, "b heads i e, b heads j e -> b heads i j")',
       ({ at }, head, i, j) => ({ table: dotProduct(at, head, i, j) })],
     weights: ["Attention weight", "scaled", "return (scores * query.shape[-1] ** -0.5).softmax(dim=-1)",
       ({ at }, head, i, j) => weights(at, head, i, j)],
-    head_outputs: ["Output of a head", "heads", "return einsum(weights, value, \"b heads i j, b heads j v -> b heads i v\")",
-      ({ at }, head, i, k) => ({
-        table: sum(["token", "weight", "value"], explorer.record[`${at}weights`].shape[2], (j) => ({
-          label: j ? `patch ${j - 1}` : "class token",
-          from: [`${at}weights`, [head, i, j]],
-          a: value(`${at}weights`, [head, i, j]),
-          b: value(`${at}values`, [head, j, k]),
-        })),
-      })],
-    merged: ["Merged heads", "merging", "return self.out_proj(rearrange(out, \"b heads s e -> b s (heads e)\"))",
-      ({ at, layer }, i, f) => {
-        const e = explorer.record[`${at}queries`].shape[2];
-        const [head, k] = [Math.floor(f / e), f % e];
-        const off = state.off.includes(`${layer}.${head}`);
-        const words = off ? `Head ${head} is switched off, so its features are 0.` : `This is feature ${k} of head ${head}.`;
-        return { lines: [words], from: [["the head’s output", `${at}head_outputs`, [head, i, k]]] };
-      }],
-    attention_output: ["Attention output", "merging", "return self.out_proj(rearrange(out, \"b heads s e -> b s (heads e)\"))",
+    head_outputs: ["Output of a head", "heads",
+      'return einsum(weights, value, "b heads i j, b heads j v -> b heads i v")',
+      ({ at }, head, i, k) => ({ table: weightedMean(at, head, i, k) })],
+    merged: ["Merged heads", "merging", MERGE, ({ at, layer }, i, f) => merged(at, layer, i, f)],
+    attention_output: ["Attention output", "merging", MERGE,
       ({ at, block }, i, f) => linear(`${block}.self_attention.out_proj`, f, `${at}merged`, i)],
-    after_attention: ["Residual stream after attention", "block", "x = x + self.dropout(self.self_attention(self.ln_1(x)))",
-      ({ at, into }, i, f) => added(into, `${at}attention_output`, [i, f], ["the token before", "the attention output"])],
-    ln_2: ["LayerNorm before the MLP", "norm", "return x + self.mlp(self.ln_2(x))",
+    after_attention: ["Residual stream after attention", "block", ATTEND,
+      ({ at, into }, i, f) => added(into, `${at}attention_output`, [i, f], "the attention output")],
+    ln_2: ["LayerNorm before the MLP", "norm", TRANSFORM,
       ({ at, block }, i, f) => norm(`${block}.ln_2`, `${at}after_attention`, i, f)],
-    mlp_hidden: ["MLP, before GELU", "mlp", "x = self.dropout(F.gelu(self.linear_1(x)))",
+    mlp_hidden: ["MLP, before GELU", "mlp", HIDDEN,
       ({ at, block }, i, f) => linear(`${block}.mlp.linear_1`, f, `${at}ln_2`, i)],
-    mlp_activated: ["MLP, after GELU", "gelu", "x = self.dropout(F.gelu(self.linear_1(x)))",
-      ({ at }, i, f) => {
-        const x = value(`${at}mlp_hidden`, [i, f]);
-        const share = (1 + vit.erf(x / Math.SQRT2)) / 2;
-        const lines = [`Φ(${number(x)}) = (1 + erf(${number(x)} / √2)) / 2 = ${number(share, 4)}`, `x · Φ(x) = ${times(x, share)}`];
-        return { lines, from: [["the value before GELU", `${at}mlp_hidden`, [i, f]]] };
-      }],
+    mlp_activated: ["MLP, after GELU", "gelu", HIDDEN, ({ at }, i, f) => activated(at, i, f)],
     mlp_output: ["MLP output", "mlp", "return self.dropout(self.linear_2(x))",
       ({ at, block }, i, f) => linear(`${block}.mlp.linear_2`, f, `${at}mlp_activated`, i)],
-    output: ["Residual stream after the block", "block", "return x + self.mlp(self.ln_2(x))",
-      ({ at }, i, f) => added(`${at}after_attention`, `${at}mlp_output`, [i, f], ["the token before", "the MLP output"])],
+    output: ["Residual stream after the block", "block", TRANSFORM,
+      ({ at }, i, f) => added(`${at}after_attention`, `${at}mlp_output`, [i, f], "the MLP output")],
   };
 
   const learned = (words) => ({ lines: [words] });
-  const PROJECTION = "embedding.patch_embedding.projection";
+  const PLACED = "return self.dropout(tokens + self.pos_embedding)";
+  const READ = "return self.head(tokens[:, 0])";
+  const CLASS_TOKEN = "The class token is learned. At this point it is the same for every image.";
   const OF_MODEL = {
-    patches: ["Pixel of a patch", "patches", "return rearrange(images, \"b c (gh p1) (gw p2) -> b (gh gw) (c p1 p2)\", p1=patch_size, p2=patch_size)",
-      (_, patch, i) => {
-        const { mean, std } = explorer.model.about;
-        const channel = Math.floor(i / explorer.grid().patch ** 2);
-        const brightness = value("patches", [patch, i]) * std[channel] + mean[channel];
-        return { lines: [
-          `brightness of the pixel, from 0 to 1: ${number(brightness)}`,
-          `minus the mean of the training images, divided by their standard deviation:`,
-          `(${number(brightness)} − ${number(mean[channel])}) / ${number(std[channel])} = ${number(value("patches", [patch, i]))}`,
-        ] };
-      }],
+    patches: ["Pixel of a patch", "patches",
+      'return rearrange(images, "b c (gh p1) (gw p2) -> b (gh gw) (c p1 p2)", '
+        + "p1=patch_size, p2=patch_size)",
+      (_, patch, i) => pixel(patch, i)],
     tokens: ["Token", "projection", "tokens = torch.cat([class_token, patch_tokens], dim=1)",
-      (_, i, f) => (i ? linear(PROJECTION, f, "patches", i - 1)
-        : learned("The class token is learned. It is the same for every image, and has seen no pixel yet."))],
-    positions: ["Position embedding", "positions", "return self.dropout(tokens + self.pos_embedding)",
-      () => learned(state.positions ? "A learned number, the same for every image." : "The positions are switched off, so this is 0.")],
-    embedding: ["Token with its position", "positions", "return self.dropout(tokens + self.pos_embedding)",
-      (_, i, f) => added("tokens", "positions", [i, f], ["the token", "the position embedding"])],
-    ln: ["Final LayerNorm", "finalNorm", "return self.ln(x)",
-      (_, i, f) => norm("encoder.ln", `layers.${explorer.model.sizes.num_layers - 1}.output`, i, f)],
-    pooled: ["What the classification head reads", "head", "return self.head(tokens[:, 0])",
+      (_, i, f) => (i ? linear("embedding.patch_embedding.projection", f, "patches", i - 1)
+        : learned(CLASS_TOKEN))],
+    positions: ["Position embedding", "positions", PLACED,
+      () => learned(state.positions ? "A learned number, the same for every image."
+        : "The position embeddings are switched off, so this is 0.")],
+    embedding: ["Token with its position", "positions", PLACED,
+      (_, i, f) => added("tokens", "positions", [i, f], "the position embedding")],
+    ln: ["Final LayerNorm", "finalNorm", "return self.ln(x)", (_, i, f) => {
+      return norm("encoder.ln", `layers.${explorer.model.sizes.num_layers - 1}.output`, i, f);
+    }],
+    pooled: ["What the classification head reads", "head", READ,
       (_, __, f) => (explorer.model.sizes.pool === "token"
-        ? { lines: [`This is feature ${f} of the class token.`], from: [["the class token", "ln", [0, f]]] }
-        : learned(`This is the mean of feature ${f} over the patch tokens.`))],
-    logits: ["Logit", "head", "return self.head(tokens[:, 0])", (_, __, k) => linear("head", k, "pooled", 0)],
+        ? { lines: [`Feature ${f} of the class token.`], from: [["the class token", "ln", [0, f]]] }
+        : learned(`The mean of feature ${f} over the patch tokens.`))],
+    logits: ["Logit", "head", READ, (_, __, k) => linear("head", k, "pooled", 0)],
     probabilities: ["Probability", "softmax", "probabilities = example.softmax(dim=-1)",
       (_, __, k) => ({
         lines: softmaxLines([...explorer.record.logits.data], k, "classes"),
@@ -203,12 +234,13 @@
       })],
   };
 
-  // "layers.0.weights:1.25.31" -> what it is, its value and its arithmetic; null for a number that does not exist
+  // "layers.0.weights:1.25.31" -> what it is, its value and its arithmetic; null if there is no such number
   function explain(cell) {
     const [name, where = ""] = (cell ?? "").split(":");
     const index = where.split(".").map(Number);
     const shape = explorer.record[name]?.shape;
-    const exists = shape?.length === index.length && index.every((i, axis) => Number.isInteger(i) && i >= 0 && i < shape[axis]);
+    const fits = (i, axis) => Number.isInteger(i) && i >= 0 && i < shape[axis];
+    const exists = shape?.length === index.length && index.every(fits);
     if (!exists) return null;
     const layer = name.startsWith("layers.") ? Number(name.split(".")[1]) : null;
     const part = name.split(".").at(-1);
@@ -222,7 +254,7 @@
       value: value(name, index),
       digits: ["weights", "probabilities"].includes(part) ? 4 : 3,
       place: placeOf(part, layer, index),
-      link: `notebooks/${LESSONS[isClassToken ? "classToken" : lesson]}`,
+      lesson: `notebooks/${LESSONS[isClassToken ? "classToken" : lesson]}`,
       ...how({ at, into, layer, block: `encoder.layers.${layer}` }, ...index),
     };
   }
@@ -232,11 +264,13 @@
     if (layer !== null) words.push(`layer ${layer}`);
     if (index.length === 3) words.push(`head ${index[0]}`);
     const [row, column] = index.slice(-2);
-    if (["scores", "weights"].includes(part)) return [...words, `from ${tokenName(row)} to ${tokenName(column)}`].join(", ");
-    if (["logits", "probabilities"].includes(part)) return `class ${explorer.model.about.class_names[column]}`;
+    const pair = ["scores", "weights"].includes(part);
+    const byClass = ["logits", "probabilities"].includes(part);
+    if (byClass) return `class ${explorer.model.about.class_names[column]}`;
     if (part === "patches") return `patch ${row}, value ${column}`;
-    if (part !== "pooled") words.push(tokenName(row));
-    return [...words, `feature ${column}`].join(", ");
+    if (pair) words.push(`from ${tokenName(row)} to ${tokenName(column)}`);
+    else words.push(...(part === "pooled" ? [] : [tokenName(row)]), `feature ${column}`);
+    return words.join(", ");
   }
 
   // go to the map that shows a number, and explain it
@@ -249,26 +283,32 @@
     if (part === "patches") choices.token = index[0] + 1;
     else if (!["pooled", "logits", "probabilities"].includes(part)) choices.token = index.at(-2);
     explorer.set(choices);
-    document.querySelector(`[data-part="${part}"] .cells`)?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    const map = document.querySelector(`[data-part="${part}"] .cells`);
+    map?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
+
+  const link = (label, to) => element(
+    "button", { type: "button", class: "term", onclick: () => follow(...to) }, label,
+  );
 
   function row({ label, from, a, b, product }, largest) {
-    const go = element("button", { type: "button", class: "term", onclick: () => follow(...from) }, label);
-    const size = element("span", { class: product < 0 ? "bar less" : "bar", style: `--size: ${Math.abs(product) / largest}` });
-    const cells = [a, b, product].map((each) => element("td", {}, number(each)));
-    return element("tr", {}, element("th", { scope: "row" }, go), ...cells, element("td", { "aria-hidden": "true" }, size));
+    const bar = element("span", { class: product < 0 ? "bar less" : "bar" });
+    bar.style.setProperty("--size", Math.abs(product) / largest);
+    return element("tr", {},
+      element("th", { scope: "row" }, link(label, from)),
+      ...[a, b, product].map((each) => element("td", {}, number(each))),
+      element("td", {}, bar));
   }
 
-  function tableOf({ names, terms, bias, total, products }) {
+  function tableOf({ names, terms, bias, total, products: sumOfProducts }) {
     const largest = Math.max(...terms.map(({ product }) => Math.abs(product)), 1e-12);
-    const heads = [...names, "product", ""].map((name) => (name ? element("th", { scope: "col" }, name) : element("td")));
-    const summed = bias === undefined
-      ? `Sum of these ${terms.length} products: ${number(total)}`
-      : `Sum of these ${terms.length} products: ${number(products)}, plus bias ${number(bias)}: ${number(total)}`;
+    const heads = [...names, "product"].map((name) => element("th", { scope: "col" }, name));
+    const added = bias === undefined ? "" : `, plus bias ${number(bias)}: ${number(total)}`;
+    const words = `Sum of these ${terms.length} products: ${number(sumOfProducts)}${added}`;
     return [
-      element("p", { class: "sum" }, summed),
+      element("p", { class: "sum" }, words),
       element("table", {}, element("caption", {}, "The largest products come first."),
-        element("thead", {}, element("tr", {}, ...heads)),
+        element("thead", {}, element("tr", {}, ...heads, element("td"))),
         element("tbody", {}, ...terms.map((term) => row(term, largest)))),
     ];
   }
@@ -283,17 +323,18 @@
     document.getElementById("why-empty").hidden = Boolean(found);
     panel.replaceChildren();
     if (!found) return;
-    const { title, place, lines = [], table, from = [], code, link, digits } = found;
+    const { title, place, lines = [], table, from = [], code, lesson, digits } = found;
+    const links = from.flatMap(([label, ...to], i) => [i ? " or " : "Go to ", link(label, to)]);
+    const [section] = lesson.match(/(?<=#)[\d.]+/);
+    const shownValue = element("output", {}, number(found.value, digits));
     panel.append(
-      element("p", { class: "value" }, element("b", {}, title), element("output", {}, number(found.value, digits))),
+      element("p", { class: "value" }, element("b", {}, title), shownValue),
       element("p", { class: "place" }, place),
-      ...(lines.length ? [element("ol", {}, ...lines.map((line) => element("li", {}, line)))] : []),
-      ...(from.length ? [element("p", { class: "from" }, "Go to ", ...from.flatMap(([label, ...to], i) => [
-        i ? " or " : "", element("button", { type: "button", class: "term", onclick: () => follow(...to) }, label),
-      ]))] : []),
+      element("ol", { hidden: !lines.length }, ...lines.map((line) => element("li", {}, line))),
+      element("p", { hidden: !from.length }, ...links),
       ...(table ? tableOf(table) : []),
       element("p", { class: "code" }, element("code", {}, code)),
-      element("p", {}, element("a", { href: link }, `Section ${link.match(/#([\d.]+)/)[1]} of the course explains it`)),
+      element("p", {}, element("a", { href: lesson }, `Section ${section} of the course explains it`)),
     );
     openSheet(true);
     explorer.say(`${title}, ${place}: ${number(found.value, digits)}`);

@@ -104,10 +104,12 @@ def test_the_tour_is_true(page):
     words = []
     while page.locator("#tour").is_visible():
         words.append(page.locator("#tour-words").inner_text())
+        expect(page.locator(".toured")).to_have_count(1)
+        expect(page.locator(".toured")).to_be_in_viewport()
         if len(words) == 6:
             weights = expected(MODEL, IMAGES[:1])["layers.1.weights"][0, 0]
             assert weights.argmax() == 30
-            assert f"patch 29 the weight {weights[30]:.3f}" in words[-1]
+            assert f"patch 29 the weight {weights[30]:.4f}" in words[-1]
         if len(words) == 10:
             assert_bars(page, silence_heads(MODEL, [(0, 1)]), IMAGES[4:5])
         page.locator("#tour-next").click()

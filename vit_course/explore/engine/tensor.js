@@ -59,7 +59,8 @@ globalThis.vit = {};
     const width = x.shape.at(-1);
     const y = tensor(x.shape);
     for (let start = 0; start < x.data.length; start += width) {
-      const row = x.data.subarray(start, start + width).map((v, i) => (leftOut.has(i) ? -Infinity : v * scale));
+      const scaled = (value, i) => (leftOut.has(i) ? -Infinity : value * scale);
+      const row = x.data.subarray(start, start + width).map(scaled);
       const largest = row.reduce((a, b) => Math.max(a, b));
       let sum = 0;
       for (let i = 0; i < width; i++) sum += y.data[start + i] = Math.exp(row[i] - largest);
