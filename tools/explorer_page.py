@@ -17,7 +17,7 @@ from vit_course.resource_files import resource
 from vit_course.weights import SHIPPED
 
 IMAGES = 24  # the first ones of the course's sample: all ten classes, and three that the model gets wrong
-FONTS = ("source-sans-3-latin-wght-normal.woff2", "source-code-pro-latin-wght-normal.woff2")
+FONT = "source-sans-3-latin-wght-normal.woff2"
 
 
 def write_explorer(folder: Path) -> None:
@@ -27,8 +27,7 @@ def write_explorer(folder: Path) -> None:
     page = ROOT / "docs" / "explorer"
     for path in [*page.glob("*.css"), *page.glob("*.js"), *(ROOT / "vit_course/explore/engine").glob("*.js")]:
         shutil.copyfile(path, parts / path.name)
-    for name in FONTS:
-        shutil.copyfile(ROOT / "docs" / "_static" / "fonts" / name, parts / name)
+    shutil.copyfile(ROOT / "docs" / "_static" / "fonts" / FONT, parts / FONT)
     shutil.copyfile(page / "explorer.html", folder / "explorer.html")
     sample = load_sample()
     pixels = (sample.images[:IMAGES] * 255).round().to(dtype=sample.labels.dtype).numpy().astype(np.uint8)

@@ -1,11 +1,11 @@
 "use strict";
-// The picture that the model reads: a shipped one, a drawing, or a file; and a checkpoint from a file.
+// The picture that the model reads: a shipped one, a drawing, or a file; and a checkpoint's file.
 {
   const { element, state } = explorer;
   const SIDE = 28; // of the shipped images, in pixels
   const area = SIDE * SIDE;
 
-  // gray brightness in [0, 1], `side` x `side`, averaged over areas to the size that the model reads
+  // brightness in [0, 1], averaged over areas to the size that the model reads
   function fitted(shade, height, width) {
     const { in_channels: channels, image_size: [rows, columns] } = explorer.model.sizes;
     const picture = vit.tensor([channels, rows, columns]);
@@ -92,11 +92,15 @@
     const last = size - 1;
     const around = (i) => [i, last * size + i, i * size, i * size + last];
     const edge = [...Array(size).keys()].flatMap(around);
-    const light = !color && edge.reduce((sum, pixel) => sum + mean(4 * pixel), 0) / edge.length > 0.5;
-    const shade = (y, x, c) => (color ? data[4 * (y * size + x) + c] / 255 : mean(4 * (y * size + x)));
-    explorer.picture = fitted((y, x, c) => (light ? 1 - shade(y, x, c) : shade(y, x, c)), size, size);
+    const brightness = edge.reduce((sum, pixel) => sum + mean(4 * pixel), 0) / edge.length;
+    const light = !color && brightness > 0.5;
+    explorer.picture = fitted((y, x, c) => {
+      const at = 4 * (y * size + x);
+      const shade = color ? data[at + c] / 255 : mean(at);
+      return light ? 1 - shade : shade;
+    }, size, size);
     const { image_size: [rows, columns] } = explorer.model.sizes;
-    explorer.caption = `${file.name}: the square in the middle, reduced to ${rows} × ${columns} pixels`
+    explorer.caption = `${file.name}: the square in the middle, reduced to ${rows} × ${columns}`
       + `${light ? ", and inverted because the background is light" : ""}.`;
     explorer.set({ image: null, shuffle: 0, without: [] });
   }
@@ -117,7 +121,8 @@
 
   function describe(name) {
     const { num_layers, num_heads, hidden_dim, mlp_dim, patch_size } = explorer.model.sizes;
-    const count = Object.values(explorer.model.tensors).reduce((sum, { data }) => sum + data.length, 0);
+    const parameters = Object.values(explorer.model.tensors);
+    const count = parameters.reduce((sum, { data }) => sum + data.length, 0);
     return `${name}: ${num_layers} layers, ${num_heads} heads, hidden_dim ${hidden_dim}, `
       + `mlp_dim ${mlp_dim}, patch_size ${patch_size}, ${count.toLocaleString("en-US")} parameters`;
   }
@@ -138,7 +143,10 @@
     const host = document.getElementById("images");
     host.replaceChildren(...vit.shipped.labels.map((label, image) => {
       const canvas = element("canvas");
-      explorer.paint(canvas, SIDE, SIDE, (i) => Array(3).fill(explorer.images[image * area + i]));
+      explorer.paint(canvas, SIDE, SIDE, (i) => {
+        const gray = explorer.images[image * area + i];
+        return explorer.packed(gray, gray, gray);
+      });
       return element("button", {
         type: "button",
         "data-image": image,

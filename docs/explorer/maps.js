@@ -21,39 +21,44 @@
     return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
   }
 
+  // a color as a canvas keeps it, in one number
+  const packed = (r, g, b, a = 255) => ((a << 24) | (b << 16) | (g << 8) | r) >>> 0;
+  const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
+
   const tables = {};
-  // 256 colors of a scale, as [r, g, b]
+  // 256 colors from one end of a scale to the other, in the colors of the page's theme
   function colors(name) {
     const key = theme() + name;
-    tables[key] ??= Array.from({ length: 256 }, (_, i) => {
+    tables[key] ??= Uint32Array.from({ length: 256 }, (_, i) => {
       const parts = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
       const stops = SCALES[theme()][name].map(parts);
       const place = (i / 255) * (stops.length - 1);
       const low = Math.min(Math.floor(place), stops.length - 2);
-      return stops[low].map((value, c) => value + (place - low) * (stops[low + 1][c] - value));
+      const between = (value, c) => value + (place - low) * (stops[low + 1][c] - value);
+      return packed(...stops[low].map(between));
     });
     return tables[key];
   }
 
-  const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
-
   // attention weights have one scale in the whole page: from 0 to 1, as square roots, so that 0.02
   // can be seen
-  const attentionColor = (weight) => colors("attention")[Math.round(255 * Math.sqrt(weight))];
-  const aroundColor = (value, limit) => {
-    return colors("around")[Math.round(127.5 * (1 + clamp(value / limit, -1, 1)))];
-  };
+  function attentionColors() {
+    const table = colors("attention");
+    return (weight) => table[Math.round(255 * Math.sqrt(weight))];
+  }
+
+  function colorsAround(limit) {
+    const table = colors("around");
+    return (value) => table[Math.round(127.5 * (1 + clamp(value / limit, -1, 1)))];
+  }
 
   function paint(canvas, rows, columns, colorOf) {
     if (canvas.width !== columns) canvas.width = columns;
     if (canvas.height !== rows) canvas.height = rows;
-    const context = canvas.getContext("2d");
-    const pixels = context.createImageData(columns, rows);
-    for (let i = 0; i < rows * columns; i++) {
-      const [r, g, b, opacity = 255] = colorOf(i);
-      pixels.data.set([r, g, b, opacity], 4 * i);
-    }
-    context.putImageData(pixels, 0, 0);
+    const image = new ImageData(columns, rows);
+    const pixels = new Uint32Array(image.data.buffer);
+    for (let i = 0; i < pixels.length; i++) pixels[i] = colorOf(i);
+    canvas.getContext("2d").putImageData(image, 0, 0);
   }
 
   const tip = element("div", { class: "tip", "aria-hidden": "true", hidden: true });
@@ -65,8 +70,8 @@
   };
 
   /**
-   * Cells that can be pointed to. `shape()` gives rows and columns, `words(row, column)` what a cell
-   * is, and `pin` is what a click does; `drag` is called instead while a finger or the mouse draws.
+   * Cells that can be pointed to. `shape()` gives rows and columns, `words(row, column)` what a
+   * cell is, and `pin` is what a click does; `drag` is called instead while the visitor draws.
    */
   function cells(host, { label, shape, words, pin, drag }) {
     const canvas = element("canvas");
@@ -138,7 +143,9 @@
       else return;
       event.preventDefault();
     });
-    box.addEventListener("focus", () => { if (!at && box.matches(":focus-visible")) point([0, 0]); });
+    box.addEventListener("focus", () => {
+      if (!at && box.matches(":focus-visible")) point([0, 0]);
+    });
     box.addEventListener("blur", () => point(null));
     return {
       box,
@@ -171,15 +178,16 @@
   const SOFTMAX = ["weights", "probabilities"];
 
   /**
-   * The map of a tensor: of the chosen layer if `ofLayer`, and of the chosen head if the tensor has one
-   * matrix per head. `rows` and `columns` name its axes, `cell` is the size of a cell in pixels.
+   * The map of a tensor: of the chosen layer if `ofLayer`, and of the chosen head if the tensor has
+   * one matrix per head. `rows` and `columns` name its axes, `cell` is a cell's size in pixels.
    */
   function tensorMap(host, options) {
     const { part, title, ofLayer, rows = "token", columns = "feature", cell = 2.6 } = options;
     const name = () => (ofLayer ? `layers.${state.layer}.${part}` : part);
     const tensor = () => explorer.record[name()];
     const shape = () => tensor().shape.slice(-2);
-    const index = (row, column) => [...(tensor().shape.length === 3 ? [state.head] : []), row, column];
+    const perHead = () => tensor().shape.length === 3;
+    const index = (row, column) => [...(perHead() ? [state.head] : []), row, column];
     const caption = element("figcaption");
     const figure = element("figure", { class: "tensor", "data-part": part });
     figure.style.setProperty("--cell", `${cell}px`);
@@ -205,14 +213,14 @@
     explorer.onDraw(() => {
       const { data } = tensor();
       const [height, width] = shape();
-      const start = tensor().shape.length === 3 ? state.head * height * width : 0;
+      const start = perHead() ? state.head * height * width : 0;
       const limit = explorer.limits[part];
       caption.replaceChildren(
         element("b", {}, title),
         ` ${height} × ${width}${SOFTMAX.includes(part) ? "" : `, ±${limit}`}`,
       );
       map.size();
-      const colorOf = SOFTMAX.includes(part) ? attentionColor : (value) => aroundColor(value, limit);
+      const colorOf = SOFTMAX.includes(part) ? attentionColors() : colorsAround(limit);
       paint(map.canvas, height, width, (i) => colorOf(data[start + i]));
       const marks = [];
       if (rows === "token") marks.push(["row", state.token, 0, 1, width]);
@@ -226,5 +234,5 @@
     return figure;
   }
 
-  Object.assign(explorer, { cells, tensorMap, paint, limitsOf, attentionColor, theme });
+  Object.assign(explorer, { cells, tensorMap, paint, packed, limitsOf, attentionColors, theme });
 }

@@ -38,7 +38,7 @@
     try {
       localStorage.setItem("mode", theme);
       localStorage.setItem("theme", theme);
-    } catch { /* a browser that stores nothing */ }
+    } catch { /* nothing can be stored */ }
   });
   byId("class-token").addEventListener("click", () => explorer.set({ token: 0 }));
   byId("play").addEventListener("click", explorer.play);

@@ -146,5 +146,6 @@ globalThis.explorer = {};
   const say = (words) => { document.getElementById("status").textContent = words; };
 
   Object.assign(explorer, { CHOICES, UNCHANGED, state, set, read, refresh, draw, onDraw });
-  Object.assign(explorer, { compute, changed, order, grid, tokenName, element, number, percent, say });
+  Object.assign(explorer, { compute, changed, order, grid, tokenName });
+  Object.assign(explorer, { element, number, percent, say });
 }

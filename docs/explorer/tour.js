@@ -27,7 +27,7 @@
 
   function close() {
     explorer.set({ ...explorer.UNCHANGED, step: 0 });
-    try { localStorage.setItem("explorer-tour", "seen"); } catch { /* this browser stores nothing */ }
+    try { localStorage.setItem("explorer-tour", "seen"); } catch { /* nothing can be stored */ }
     byId("start-tour").focus({ preventScroll: true });
   }
 

@@ -1,123 +1,8 @@
 "use strict";
-// What the page shows: the image, the prediction, the heads, and a map for every tensor.
+// What the page shows beside the image: the prediction, the heads, and a map for every tensor.
 {
-  const { element, number, percent, state, tokenName, grid } = explorer;
+  const { element, number, percent, state, tokenName, grid, top, toggled } = explorer;
   const byId = (id) => document.getElementById(id);
-
-  // the brightness of what the model has read, with the patches where a shuffle has put them
-  function seen() {
-    const { in_channels: channels, image_size: [height, width], patch_size: p } = explorer.model.sizes;
-    const { mean, std } = explorer.model.about;
-    const { data } = explorer.record.patches;
-    return (i) => {
-      const [y, x] = [Math.floor(i / width), i % width];
-      const patch = Math.floor(y / p) * (width / p) + Math.floor(x / p);
-      const shade = (c) => {
-        const value = data[((patch * channels + c) * p + (y % p)) * p + (x % p)];
-        return 255 * (value * std[c] + mean[c]);
-      };
-      return channels === 3 ? [0, 1, 2].map(shade) : Array(3).fill(shade(0));
-    };
-  }
-
-  const weightsTo = (layer, head, token) => {
-    const { shape: [, s], data } = explorer.record[`layers.${layer}.weights`];
-    return data.subarray((head * s + token) * s, (head * s + token + 1) * s);
-  };
-
-  // how far the logit of the predicted class falls when each patch is left out, one after the other
-  const effects = { version: -1, falls: [], done: true };
-  function measureEffects() {
-    if (effects.version === explorer.version) return;
-    Object.assign(effects, { version: explorer.version, falls: [], done: false, answer: top().index });
-    const before = explorer.record.logits.data[effects.answer];
-    const next = () => {
-      if (effects.version !== explorer.version || state.overlay !== "effect") {
-        effects.version = -1;
-        return;
-      }
-      const until = performance.now() + 30;
-      while (effects.falls.length < grid().count && performance.now() < until) {
-        const patch = effects.falls.length;
-        const { logits } = explorer.compute([...state.without, patch]);
-        effects.falls.push(before - logits.data[effects.answer]);
-      }
-      effects.done = effects.falls.length === grid().count;
-      drawPicture();
-      if (!effects.done) setTimeout(next);
-    };
-    setTimeout(next);
-  }
-
-  function top(record = explorer.record) {
-    const { data } = record.probabilities;
-    const index = data.indexOf(Math.max(...data));
-    return { index, name: explorer.model.about.class_names[index], share: data[index] };
-  }
-
-  let picture, overlay;
-  let preview = null; // the head under the mouse
-  function makePicture() {
-    overlay = element("canvas", { class: "overlay" });
-    const cellWords = (row, column) => {
-      const token = row * grid().columns + column + 1;
-      const words = [tokenName(token)];
-      const weight = weightsTo(state.layer, state.head, state.token)[token];
-      const fall = effects.falls[token - 1] ?? 0;
-      if (state.overlay === "attention") words.push(`weight ${number(weight, 4)}`);
-      if (state.overlay === "effect") words.push(`without it, the logit changes by ${number(-fall)}`);
-      return words.join(", ");
-    };
-    picture = explorer.cells(byId("picture"), {
-      label: "The image, patch by patch. Arrow keys move, Enter selects a patch.",
-      shape: () => [grid().rows, grid().columns],
-      words: cellWords,
-      pin(row, column) {
-        const patch = row * grid().columns + column;
-        if (state.tool === "select") explorer.set({ token: patch + 1 });
-        else if (state.tool === "draw") explorer.fillPatch(row, column);
-        else explorer.set({ without: toggled(state.without, patch) });
-      },
-      drag: (event, box) => explorer.drawAt(event, box),
-    });
-    picture.canvas.after(overlay);
-  }
-
-  const toggled = (list, item) => {
-    return list.includes(item) ? list.filter((each) => each !== item) : [...list, item].sort();
-  };
-
-  function drawPicture() {
-    const { rows, columns } = grid();
-    const { image_size: [height, width] } = explorer.model.sizes;
-    picture.size();
-    explorer.paint(picture.canvas, height, width, seen());
-    picture.canvas.style.opacity = state.overlay === "none" ? 1 : 0.55;
-    const { layer, head } = preview ?? state;
-    const weights = weightsTo(layer, head, state.token);
-    if (state.overlay === "effect") measureEffects();
-    const limit = Math.max(...effects.falls.map(Math.abs), 1e-9);
-    explorer.paint(overlay, rows, columns, (patch) => {
-      if (state.overlay === "attention") return [255, 150, 30, 245 * Math.sqrt(weights[patch + 1])];
-      const fall = state.overlay === "effect" ? effects.falls[patch] ?? 0 : 0;
-      return [...(fall > 0 ? [225, 60, 60] : [60, 130, 230]), 210 * Math.abs(fall / limit)];
-    });
-    const place = (patch) => [Math.floor(patch / columns), patch % columns];
-    const marks = state.without.map((patch) => ["out", ...place(patch)]);
-    if (state.token) marks.push(["pin", ...place(state.token - 1)]);
-    picture.mark(marks);
-    const most = Math.max(...effects.falls, 0);
-    const about = {
-      none: "Nothing is laid over the image.",
-      attention: `Orange: how much ${tokenName(state.token)} attends to each patch, in layer ${layer}, `
-        + `head ${head}. Its weight for the class token is ${number(weights[0], 3)}.`,
-      effect: effects.done
-        ? `Red: without this patch, the logit of “${top().name}” falls, by ${number(most, 2)} at most. `
-          + "Blue: it rises."
-        : `Each patch is left out in turn: ${effects.falls.length} of ${grid().count}.`,
-    };
-    byId("overlay-words").textContent = about[state.overlay];
-  }
 
   let bars;
   function makeBars() {
@@ -159,18 +44,13 @@
     byId("class-token").setAttribute("aria-pressed", state.token === 0);
   }
 
-  function previewHead(which) {
-    preview = which;
-    drawPicture();
-  }
-
   let heads = [];
   function makeHeads() {
     const { num_layers: layers, num_heads: count } = explorer.model.sizes;
     heads = [];
     const table = byId("heads");
     table.replaceChildren(element("thead", {}, element("tr", {}, element("td"),
-      ...Array.from({ length: count }, (_, head) => element("th", { scope: "col" }, `head ${head}`)))));
+      ...[...Array(count).keys()].map((head) => element("th", { scope: "col" }, `head ${head}`)))));
     const body = table.appendChild(element("tbody"));
     for (let layer = 0; layer < layers; layer++) {
       const row = body.appendChild(element("tr"));
@@ -181,8 +61,8 @@
         const show = element("button", {
           type: "button", class: "thumb", "aria-label": `Show layer ${layer}, head ${head}`,
           onclick: () => explorer.set({ layer, head }),
-          onpointerenter: () => previewHead({ layer, head }),
-          onpointerleave: () => previewHead(null),
+          onpointerenter: () => explorer.previewHead({ layer, head }),
+          onpointerleave: () => explorer.previewHead(null),
         }, canvas);
         const on = element("input", {
           type: "checkbox", role: "switch", "aria-label": `Layer ${layer}, head ${head} is on`,
@@ -198,11 +78,12 @@
   // the class token has a cell of its own above the grid of patches
   function drawHeads() {
     const { rows, columns } = grid();
+    const colorOf = explorer.attentionColors();
     for (const { layer, head, name, canvas, show, on } of heads) {
-      const weights = weightsTo(layer, head, state.token);
+      const weights = explorer.weightsTo(layer, head, state.token);
       explorer.paint(canvas, rows + 1, columns, (i) => {
-        if (i > 0 && i < columns) return [0, 0, 0, 0];
-        return explorer.attentionColor(weights[i === 0 ? 0 : i - columns + 1]);
+        if (i > 0 && i < columns) return 0;
+        return colorOf(weights[i === 0 ? 0 : i - columns + 1]);
       });
       on.checked = !state.off.includes(name);
       show.classList.toggle("off", !on.checked);
@@ -297,22 +178,26 @@
       explorer.paint(zoom.canvas, channels * p, p, (i) => {
         const c = Math.floor(i / p / p);
         const { mean, std } = explorer.model.about;
-        return Array(3).fill(255 * (data[patch() * size + i] * std[c] + mean[c]));
+        const gray = 255 * (data[patch() * size + i] * std[c] + mean[c]);
+        return explorer.packed(gray, gray, gray);
       });
     });
   }
 
   function makeViews() {
-    makePicture();
+    explorer.makePicture();
     makeZoom();
     for (const [id, maps] of Object.entries(MAPS)) {
       const host = byId(`${id}-maps`);
       for (const map of maps) {
-        if (typeof map !== "string") explorer.tensorMap(host, map);
-        else host.append(element("span", { class: map ? "sign" : "turn", "aria-hidden": "true" }, map));
+        if (typeof map !== "string") {
+          explorer.tensorMap(host, map);
+          continue;
+        }
+        host.append(element("span", { class: map ? "sign" : "turn", "aria-hidden": "true" }, map));
       }
     }
-    const parts = [drawPicture, drawBars, drawHeads, drawChoices, explorer.drawWhy];
+    const parts = [explorer.drawPicture, drawBars, drawHeads, drawChoices, explorer.drawWhy];
     for (const part of parts) explorer.onDraw(part);
   }
 
@@ -343,5 +228,5 @@
     }, 1200);
   }
 
-  Object.assign(explorer, { top, effects, makeViews, fitModel, play });
+  Object.assign(explorer, { makeViews, fitModel, play });
 }

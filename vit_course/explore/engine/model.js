@@ -8,8 +8,9 @@
     const [s, d] = tokens.shape;
     if (pool === "token") return tensor([1, d], tokens.data.slice(0, d));
     const mean = tensor([1, d]);
+    const count = s - 1 - leftOut.size;
     for (let i = d; i < s * d; i++) {
-      if (!leftOut.has(Math.floor(i / d))) mean.data[i % d] += tokens.data[i] / (s - 1 - leftOut.size);
+      if (!leftOut.has(Math.floor(i / d))) mean.data[i % d] += tokens.data[i] / count;
     }
     return mean;
   }
@@ -19,8 +20,8 @@
    *
    * model: as `vit.readModel` returns it. image: (c, h, w), values in [0, 1].
    * changes: `silenced`, a set of heads such as "2.1" that add nothing to their layer's output;
-   * `leftOut`, a set of tokens that no token attends to; `order`, the number of the patch that takes
-   * each place; `positions`, false to add none.
+   * `leftOut`, a set of tokens that no token attends to; `order`, the number of the patch that
+   * takes each place; `positions`, false to add none.
    */
   function forward(model, image, changes = {}) {
     const { mean, std } = model.about;

@@ -1,6 +1,6 @@
 "use strict";
-// The trained model's forward pass, without a library. All scripts of this folder add their functions
-// to one object, `vit`: a page that is opened from the disk can load scripts, but no modules.
+// The trained model's forward pass, without a library. All scripts of this folder add their
+// functions to one object, `vit`: a page from the disk can load scripts, but no modules.
 // A tensor is {shape, data}: the numbers are float32, in the order in which PyTorch keeps them.
 globalThis.vit = {};
 {
@@ -53,8 +53,8 @@ globalThis.vit = {};
     return { mean, std: Math.sqrt(variance + eps) };
   }
 
-  // Lesson 3.2: over the last axis, less its largest value, so that no exponential overflows; an entry
-  // that is left out counts as minus infinity
+  // Lesson 3.2: over the last axis, less its largest value, so that no exponential overflows; an
+  // entry that is left out counts as minus infinity
   function softmax(x, scale = 1, leftOut = new Set()) {
     const width = x.shape.at(-1);
     const y = tensor(x.shape);
