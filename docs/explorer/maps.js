@@ -171,11 +171,9 @@
     }
     return Object.fromEntries(Object.entries(kinds).map(([kind, parts]) => {
       const sizes = Float32Array.from(parts.flatMap((data) => [...data].map(Math.abs))).sort();
-      return [kind, Number(sizes[Math.floor(0.995 * (sizes.length - 1))].toPrecision(1)) || 1];
+      return [kind, Number(sizes[Math.ceil(0.995 * (sizes.length - 1))].toPrecision(1)) || 1];
     }));
   }
-
-  const SOFTMAX = ["weights", "probabilities"];
 
   /**
    * The map of a tensor: of the chosen layer if `ofLayer`, and of the chosen head if the tensor has
@@ -197,8 +195,7 @@
       return rows === "patch" ? `patch ${i}, ` : "";
     };
     const column = (j) => {
-      if (columns === "key token") return `to ${explorer.tokenName(j)}`;
-      return columns === "class" ? explorer.model.about.class_names[j] : `${columns} ${j}`;
+      return columns === "key token" ? `to ${explorer.tokenName(j)}` : `${columns} ${j}`;
     };
     const map = cells(figure, {
       label: `${title}. Arrow keys move, Enter explains a number.`,
@@ -217,10 +214,10 @@
       const limit = explorer.limits[part];
       caption.replaceChildren(
         element("b", {}, title),
-        ` ${height} × ${width}${SOFTMAX.includes(part) ? "" : `, ±${limit}`}`,
+        ` ${height} × ${width}${part === "weights" ? "" : `, ±${limit}`}`,
       );
       map.size();
-      const colorOf = SOFTMAX.includes(part) ? attentionColors() : colorsAround(limit);
+      const colorOf = part === "weights" ? attentionColors() : colorsAround(limit);
       paint(map.canvas, height, width, (i) => colorOf(data[start + i]));
       const marks = [];
       if (rows === "token") marks.push(["row", state.token, 0, 1, width]);

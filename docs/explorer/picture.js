@@ -29,12 +29,14 @@
   // how far the logit of the predicted class falls when each patch is left out, one after the other
   const effects = { version: -1, falls: [], done: true };
   function measureEffects() {
-    if (effects.version === explorer.version) return;
+    const version = explorer.version;
+    if (effects.version === version) return;
     const answer = top().index;
-    Object.assign(effects, { version: explorer.version, falls: [], done: false });
+    Object.assign(effects, { version, falls: [], done: false });
     const before = explorer.record.logits.data[answer];
     const next = () => {
-      if (effects.version !== explorer.version || state.overlay !== "effect") {
+      if (effects.version !== version) return;
+      if (explorer.version !== version || state.overlay !== "effect") {
         effects.version = -1;
         return;
       }

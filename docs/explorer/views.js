@@ -4,34 +4,45 @@
   const { element, number, percent, state, tokenName, grid, top, toggled } = explorer;
   const byId = (id) => document.getElementById(id);
 
-  let bars;
-  function makeBars() {
-    const names = explorer.model.about.class_names;
-    bars = names.map((name, k) => {
-      const bar = element("span", { class: "share" });
-      const before = element("span", { class: "before", title: "the unchanged model" });
-      const shown = element("span", { class: "percent" });
+  // a list of one bar per class; a click explains the number
+  function makeBars(id, part) {
+    const bars = explorer.model.about.class_names.map((name, k) => {
+      const [bar, before, shown] = ["share", "before", "number"].map((kind) => {
+        return element("span", { class: kind });
+      });
       const button = element(
-        "button", { type: "button", onclick: () => explorer.follow("probabilities", [0, k]) },
+        "button", { type: "button", onclick: () => explorer.follow(part, [0, k]) },
         element("span", { class: "name" }, name),
         element("span", { class: "track" }, bar, before),
         shown,
       );
       return { item: element("li", {}, button), bar, before, shown, button };
     });
-    byId("bars").replaceChildren(...bars.map(({ item }) => item));
+    byId(id).replaceChildren(...bars.map(({ item }) => item));
+    return bars;
   }
 
+  // from zero, which is at `origin` of the track, to the number; the mark is the unchanged model's
+  function drawBar({ bar, before, shown }, now, then, origin, words) {
+    const place = (share) => `${100 * (origin + share)}%`;
+    bar.style.left = place(Math.min(now, 0));
+    bar.style.width = `${100 * Math.abs(now)}%`;
+    before.style.left = place(then);
+    before.hidden = !explorer.changed();
+    shown.textContent = words;
+  }
+
+  let probabilities, logits;
   function drawBars() {
-    const now = explorer.record.probabilities.data;
-    const then = explorer.unchanged.probabilities.data;
+    const { record, unchanged } = explorer;
     const best = top();
-    bars.forEach(({ bar, before, shown, button }, k) => {
-      bar.style.width = `${100 * now[k]}%`;
-      before.style.left = `${100 * then[k]}%`;
-      before.hidden = !explorer.changed();
-      shown.textContent = percent(now[k]);
-      button.classList.toggle("best", k === best.index);
+    const [now, then] = [record.logits.data, unchanged.logits.data];
+    const longest = 2 * Math.max(...[...now, ...then].map(Math.abs));
+    probabilities.forEach((bar, k) => {
+      const [share, was] = [record, unchanged].map((each) => each.probabilities.data[k]);
+      drawBar(bar, share, was, 0, percent(share));
+      drawBar(logits[k], now[k] / longest, then[k] / longest, 0.5, number(now[k]));
+      for (const { button } of [bar, logits[k]]) button.classList.toggle("best", k === best.index);
     });
     byId("answer").textContent = `${best.name} ${percent(best.share)}`;
     const was = top(explorer.unchanged);
@@ -125,7 +136,6 @@
 
   const layer = (part, title, more) => ({ part, title, ofLayer: true, ...more });
   const wide = { cell: 5 };
-  const byClass = { rows: "", columns: "class", cell: 40 };
   const MAPS = { // where, and which tensors, with the signs between them; "" begins a new line
     norm: [layer("ln_1", "LayerNorm")],
     patches: [{ part: "patches", title: "patches", rows: "patch", columns: "value", cell: 6 }],
@@ -149,9 +159,7 @@
     ],
     prediction: [
       { part: "ln", title: "final LayerNorm" }, "",
-      { part: "pooled", title: "what the classification head reads", rows: "", cell: 8 }, "",
-      { part: "logits", title: "logits", ...byClass }, "",
-      { part: "probabilities", title: "probabilities", ...byClass },
+      { part: "pooled", title: "what the classification head reads", rows: "", cell: 8 },
     ],
   };
 
@@ -203,7 +211,8 @@
 
   // what depends on the sizes of the model
   function fitModel() {
-    makeBars();
+    probabilities = makeBars("bars", "probabilities");
+    logits = makeBars("logit-bars", "logits");
     makeHeads();
     makeChoices();
     explorer.limits = explorer.limitsOf(explorer.unchanged);

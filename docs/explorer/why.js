@@ -13,8 +13,7 @@
     if (part === "patches") choices.token = index[0] + 1;
     else if (!["pooled", "logits", "probabilities"].includes(part)) choices.token = index.at(-2);
     explorer.set(choices);
-    const map = document.querySelector(`[data-part="${part}"] .cells`);
-    map?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    document.querySelector(`[data-part="${part}"]`)?.scrollIntoView({ block: "nearest" });
   }
 
   const link = (label, to) => element(
@@ -62,9 +61,9 @@
       element("p", { class: "place" }, place),
       element("ol", { hidden: !lines.length }, ...lines.map((line) => element("li", {}, line))),
       element("p", { hidden: !from.length }, ...links),
-      ...(table ? tableOf(table) : []),
       element("p", { class: "code" }, element("code", {}, code)),
       element("p", {}, element("a", { href: lesson }, `Section ${section} of the course`)),
+      ...(table ? tableOf(table) : []),
     );
     openSheet(true);
     explorer.say(`${title}, ${place}: ${number(found.value, digits)}`);

@@ -43,7 +43,7 @@ def numbers(text):
 
 def bars(page):
     """Return the probabilities that the bars show."""
-    return torch.tensor([numbers(text)[-1] / 100 for text in page.locator("#bars .percent").all_inner_texts()])
+    return torch.tensor([numbers(text)[-1] / 100 for text in page.locator("#bars .number").all_inner_texts()])
 
 
 @torch.no_grad()
@@ -210,6 +210,8 @@ def test_patches_that_are_left_out_and_their_effects(page):
         return MODEL.head(MODEL.encoder(tokens[:, keep])[:, 0])[0]
 
     page.get_by_role("radio", name="effect").check()
+    for image in (1, 0):  # while the effects are measured
+        page.evaluate("image => new Promise(setTimeout).then(() => explorer.set({ image }))", image)
     expect(page.locator("#overlay-words")).to_contain_text("falls, by")
     before = MODEL(IMAGES[:1])[0, 9]
     falls = torch.stack([before - logits_without(patch)[9] for patch in range(49)])
