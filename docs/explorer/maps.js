@@ -99,7 +99,7 @@
     function point(cell, event) {
       at = cell;
       cursor.hidden = !cell;
-      tip.hidden = !(cell && event);
+      tip.hidden = !cell || !event || drawing();
       if (!cell) return;
       place(cursor, ...cell);
       if (!event) explorer.say(words(...cell));
@@ -207,9 +207,12 @@
       },
     });
     figure.prepend(caption);
-    explorer.onDraw(() => {
+    let painted = null;
+    function repaint(height, width) {
+      const now = [explorer.version, state.layer, state.head, theme()].join();
+      if (now === painted) return;
+      painted = now;
       const { data } = tensor();
-      const [height, width] = shape();
       const start = perHead() ? state.head * height * width : 0;
       const limit = explorer.limits[part];
       caption.replaceChildren(
@@ -219,6 +222,10 @@
       map.size();
       const colorOf = part === "weights" ? attentionColors() : colorsAround(limit);
       paint(map.canvas, height, width, (i) => colorOf(data[start + i]));
+    }
+    explorer.onDraw(() => {
+      const [height, width] = shape();
+      repaint(height, width);
       const marks = [];
       if (rows === "token") marks.push(["row", state.token, 0, 1, width]);
       if (rows === "patch" && state.token) marks.push(["row", state.token - 1, 0, 1, width]);
