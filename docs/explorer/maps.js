@@ -102,8 +102,10 @@
       tip.hidden = !cell || !event || drawing();
       if (!cell) return;
       place(cursor, ...cell);
-      if (!event) explorer.say(words(...cell));
-      if (!event) return;
+      if (!event) {
+        explorer.say(words(...cell));
+        return;
+      }
       tip.textContent = words(...cell);
       const wide = document.documentElement.clientWidth;
       const left = clamp(event.clientX + 14, 4, wide - tip.offsetWidth - 4);
@@ -148,7 +150,6 @@
     });
     box.addEventListener("blur", () => point(null));
     return {
-      box,
       canvas,
       size() {
         const [rows, columns] = shape();
@@ -235,7 +236,6 @@
       if (visible) marks.push(["pin", ...place.slice(-2)]);
       map.mark(marks);
     });
-    return figure;
   }
 
   Object.assign(explorer, { cells, tensorMap, paint, packed, limitsOf, attentionColors, theme });

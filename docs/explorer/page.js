@@ -3,7 +3,6 @@
 {
   const { state } = explorer;
   const byId = (id) => document.getElementById(id);
-
   const arrived = location.hash;
 
   explorer.model = vit.readModel(vit.fromPlanes(vit.shipped.model));
@@ -16,7 +15,6 @@
   explorer.makeViews();
   explorer.makeTour();
   byId("model").textContent = explorer.describe("Fashion-MNIST, patch 4");
-  explorer.refresh(false);
   explorer.set(explorer.read(arrived));
   if (!arrived && !remembered()) explorer.goToStep(1);
   else if (state.step) explorer.scrollToPlace();
@@ -27,7 +25,10 @@
     try { return localStorage.getItem("explorer-tour"); } catch { return null; }
   }
 
-  addEventListener("popstate", () => explorer.set(explorer.read(location.hash)));
+  addEventListener("popstate", () => {
+    if (byId(location.hash.slice(1))) return; // a link to a place on the page
+    explorer.set(explorer.read(location.hash));
+  });
   const themes = new MutationObserver(explorer.draw);
   themes.observe(document.documentElement, { attributeFilter: ["data-theme"] });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", explorer.draw);

@@ -19,18 +19,13 @@ globalThis.explorer = {};
   const state = { ...structuredClone(CHOICES), tool: "select" };
   const listeners = [];
 
-  // mulberry32, a small generator of random numbers: a seed always gives the same order
+  // a seed always gives the same order
   function shuffled(count, seed) {
     const order = [...Array(count).keys()];
-    let now = seed;
-    const random = () => {
-      now = (now + 0x6d2b79f5) | 0;
-      let t = Math.imul(now ^ (now >>> 15), 1 | now);
-      t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-      return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
-    };
+    let random = seed;
     for (let i = count - 1; i > 0; i--) {
-      const j = Math.floor(random() * (i + 1));
+      random = (Math.imul(random, 1664525) + 1013904223) >>> 0; // below 2³²
+      const j = Math.floor((random / 2 ** 32) * (i + 1));
       [order[i], order[j]] = [order[j], order[i]];
     }
     return order;
@@ -100,9 +95,10 @@ globalThis.explorer = {};
     };
     const list = (name) => (words.get(name) ?? "").split(",").filter(Boolean);
     const headExists = (name) => {
-      const [layer, head] = name.split(".").map(Number);
+      const [layer, head] = (name.match(/^\d+\.\d+$/)?.[0] ?? "").split(".").map(Number);
       return layer < sizes.num_layers && head < sizes.num_heads;
     };
+    const patchExists = (patch) => Number.isInteger(patch) && patch >= 0 && patch < grid().count;
     return {
       image: words.get("image") === "null" && state.image === null ? null
         : whole("image", vit.shipped.labels.length),
@@ -110,12 +106,12 @@ globalThis.explorer = {};
       layer: whole("layer", sizes.num_layers),
       head: whole("head", sizes.num_heads),
       off: list("off").filter(headExists),
-      without: list("without").map(Number).filter((patch) => patch >= 0 && patch < grid().count),
+      without: list("without").map(Number).filter(patchExists),
       shuffle: whole("shuffle", 2 ** 31),
       positions: words.get("positions") !== "false",
       overlay: ["none", "effect"].find((name) => name === words.get("overlay")) ?? "attention",
       cell: words.get("cell") || null,
-      step: whole("step", 100),
+      step: whole("step", document.querySelectorAll("#tour-steps li").length + 1),
     };
   }
 
@@ -127,7 +123,7 @@ globalThis.explorer = {};
     return `patch ${patch} (row ${Math.floor(patch / columns)}, column ${patch % columns})`;
   };
 
-  // an element with attributes, listeners, whose names begin with "on", and children
+  // an element with attributes, listeners (names that begin with "on"), and children
   function element(name, attributes = {}, ...children) {
     const made = document.createElement(name);
     for (const [key, value] of Object.entries(attributes)) {

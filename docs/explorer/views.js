@@ -104,7 +104,7 @@
       + (state.off.length ? ` Switched off: ${state.off.length} of ${heads.length} heads.` : "");
   }
 
-  // layers and heads as radio buttons; ids such as "layer-2"
+  // layers and heads as radio buttons
   function makeChoices() {
     const { num_layers, num_heads } = explorer.model.sizes;
     for (const [name, count] of [["layer", num_layers], ["head", num_heads]]) {
@@ -165,28 +165,30 @@
 
   function makeZoom() {
     const host = byId("zoom");
-    const { patch_size: p, in_channels: channels } = explorer.model.sizes;
     const words = element("figcaption");
+    const shape = () => [explorer.model.sizes.in_channels * grid().patch, grid().patch];
     host.replaceChildren(words);
     const patch = () => Math.max(state.token - 1, 0);
     const zoom = explorer.cells(host, {
       label: "The pixels of the selected patch. Arrow keys move, Enter explains a number.",
-      shape: () => [channels * p, p],
+      shape,
       words: (row, column) => {
-        const value = explorer.value("patches", [patch(), row * p + column]);
+        const value = explorer.value("patches", [patch(), row * grid().patch + column]);
         return `pixel (${row}, ${column}): ${number(value)}`;
       },
-      pin: (row, column) => explorer.follow("patches", [patch(), row * p + column]),
+      pin(row, column) {
+        explorer.follow("patches", [patch(), row * grid().patch + column]);
+      },
     });
     explorer.onDraw(() => {
-      words.replaceChildren(element("b", {}, `patch ${patch()}`), ` ${channels * p} × ${p}`);
+      const [rows, columns] = shape();
+      words.replaceChildren(element("b", {}, `patch ${patch()}`), ` ${rows} × ${columns}`);
       zoom.size();
-      const { data } = explorer.record.patches;
-      const size = channels * p * p;
-      explorer.paint(zoom.canvas, channels * p, p, (i) => {
-        const c = Math.floor(i / p / p);
-        const { mean, std } = explorer.model.about;
-        const gray = 255 * (data[patch() * size + i] * std[c] + mean[c]);
+      const { mean, std } = explorer.model.about;
+      explorer.paint(zoom.canvas, rows, columns, (i) => {
+        const channel = Math.floor(i / columns / columns);
+        const value = explorer.value("patches", [patch(), i]);
+        const gray = 255 * (value * std[channel] + mean[channel]);
         return explorer.packed(gray, gray, gray);
       });
     });

@@ -267,7 +267,7 @@ def test_a_photo_is_cut_reduced_and_inverted(page, tmp_path):
 
 
 def test_another_checkpoint_takes_the_model_s_place(page, tmp_path):
-    sizes = dict(image_size=(8, 8), patch_size=4, in_channels=1, num_layers=2, num_heads=2, hidden_dim=8, mlp_dim=12)
+    sizes = dict(image_size=(8, 8), patch_size=2, in_channels=1, num_layers=2, num_heads=2, hidden_dim=8, mlp_dim=12)
     torch.manual_seed(0)
     model = VisionTransformer(**sizes, num_classes=3).eval()
     for parameter in model.parameters():
@@ -280,8 +280,10 @@ def test_another_checkpoint_takes_the_model_s_place(page, tmp_path):
     expect(page.locator("#heads button")).to_have_count(4)
     pixels = torch.tensor(page.evaluate("[...explorer.picture.data]")).reshape(1, 1, 8, 8)
     assert_bars(page, model, (pixels - 0.3) / 0.4)
-    click_cell(page, "embedding", 3, 5, 5, 8)
-    expect(page.locator("#why .place")).to_have_text("patch 2 (row 1, column 0), feature 5")
+    click_cell(page, "embedding", 3, 5, 17, 8)
+    expect(page.locator("#why .place")).to_have_text("patch 2 (row 0, column 2), feature 5")
+    page.locator("#zoom .cells").click(position={"x": 40, "y": 40})  # the last of 2 x 2 pixels, 24 px each
+    expect(page.locator("#why .place")).to_have_text("patch 2, value 3")
     shutil.copyfile(tmp_path / "weights.safetensors", tmp_path / "cut.safetensors")
     (tmp_path / "cut.safetensors").write_bytes((tmp_path / "weights.safetensors").read_bytes()[:1000])
     page.locator("#file").set_input_files(tmp_path / "cut.safetensors")
@@ -315,7 +317,11 @@ def test_the_address_holds_the_state(page, explorer_page, new_page):
     other.goto(explorer_page + "#" + urlsplit(page.url).fragment)
     assert other.evaluate("explorer.state") == page.evaluate("explorer.state")
     assert bars(other).tolist() == bars(page).tolist()
-    other.goto(explorer_page + "#image=99&token=-1&layer=x&off=9.9,&without=77&cell=logits:0.99&overlay=no&step=5000")
+    other.locator(".skip").press("Enter")  # a link to a place on the page leaves the state alone
+    assert other.evaluate("explorer.state") == page.evaluate("explorer.state")
+    other.goto(
+        explorer_page + "#image=99&token=-1&layer=x&off=9.9,0.1.2&without=77,1.5&cell=logits:0.99&overlay=no&step=99"
+    )
     other.reload()
     assert_bars(other, MODEL, IMAGES[:1])
     expect(other.locator("#why-empty")).to_be_visible()
