@@ -215,6 +215,8 @@ def test_patches_that_are_left_out_and_their_effects(page):
     expect(page.locator("#overlay-words")).to_contain_text("falls, by")
     before = MODEL(IMAGES[:1])[0, 9]
     falls = torch.stack([before - logits_without(patch)[9] for patch in range(49)])
+    assert f"{before:.2f}" == "4.16"  # the last step of the tour says both
+    assert falls.max() < 0.06
     torch.testing.assert_close(torch.tensor(page.evaluate("explorer.effects.falls")), falls, rtol=0, atol=1e-4)
     page.get_by_role("radio", name="leaves out").check()
     box = page.locator("#picture .cells").bounding_box()
