@@ -29,6 +29,7 @@ from sphinx.cmd.build import main as sphinx
 
 from tools.clinic_pages import clinic_pages
 from tools.colab_copies import write_copies
+from tools.explorer_page import write_explorer
 from tools.site_links import DOCUMENT_PAGES, ROOT, assignments, lessons, on_the_site, published
 
 DOCS = ROOT / "docs"
@@ -133,6 +134,7 @@ def main() -> int:
         return render(folder / "source", folder, builder="linkcheck")
     code = render(folder / "source", folder, facts=verified_with() if options.verified else None)
     write_copies(folder / "html", published())
+    write_explorer(folder / "html")
     print(f"the site was {'not built without warnings' if code else 'built'}: {folder / 'html' / 'index.html'}")
     return code
 

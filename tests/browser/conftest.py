@@ -17,6 +17,8 @@ import pytest
 from lab import COURSE, Lab, running_lab
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tools.explorer_page import write_explorer
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 WAITS = 60_000  # ms, only to keep a test from waiting forever
 
@@ -65,6 +67,14 @@ def site(tmp_path_factory) -> Path:
     done = subprocess.run(command, cwd=COURSE, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / "html"
+
+
+@pytest.fixture(scope="session")
+def explorer_page(tmp_path_factory) -> str:
+    """The address of the explorer as a file, written without the rest of the website."""
+    folder = tmp_path_factory.mktemp("explorer")
+    write_explorer(folder)
+    return (folder / "explorer.html").as_uri()
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,134 @@
+"use strict";
+// The image that the model has read, with attention or the effects of its patches laid over it.
+{
+  const { element, number, state, tokenName, grid, packed } = explorer;
+  const byId = (id) => document.getElementById(id);
+
+  // the brightness of what the model has read, with the patches where a shuffle has put them
+  function seen() {
+    const { in_channels: channels, image_size: [, width], patch_size: p } = explorer.model.sizes;
+    const { mean, std } = explorer.model.about;
+    const { data } = explorer.record.patches;
+    return (i) => {
+      const [y, x] = [Math.floor(i / width), i % width];
+      const patch = Math.floor(y / p) * (width / p) + Math.floor(x / p);
+      const shade = (c) => {
+        const value = data[((patch * channels + c) * p + (y % p)) * p + (x % p)];
+        return 255 * (value * std[c] + mean[c]);
+      };
+      const gray = shade(0);
+      return channels === 3 ? packed(gray, shade(1), shade(2)) : packed(gray, gray, gray);
+    };
+  }
+
+  const weightsTo = (layer, head, token) => {
+    const { shape: [, s], data } = explorer.record[`layers.${layer}.weights`];
+    return data.subarray((head * s + token) * s, (head * s + token + 1) * s);
+  };
+
+  // how far the logit of the predicted class falls when each patch is left out, one after the other
+  const effects = { version: -1, falls: [], done: true };
+  function measureEffects() {
+    const version = explorer.version;
+    if (effects.version === version) return;
+    const answer = top().index;
+    Object.assign(effects, { version, falls: [], done: false });
+    const before = explorer.record.logits.data[answer];
+    const next = () => {
+      if (effects.version !== version) return;
+      if (explorer.version !== version || state.overlay !== "effect") {
+        effects.version = -1;
+        return;
+      }
+      const until = performance.now() + 30;
+      while (effects.falls.length < grid().count && performance.now() < until) {
+        const patch = effects.falls.length;
+        const { logits } = explorer.compute([...state.without, patch]);
+        effects.falls.push(before - logits.data[answer]);
+      }
+      effects.done = effects.falls.length === grid().count;
+      drawPicture();
+      if (!effects.done) setTimeout(next);
+    };
+    setTimeout(next);
+  }
+
+  function top(record = explorer.record) {
+    const { data } = record.probabilities;
+    const index = data.indexOf(Math.max(...data));
+    return { index, name: explorer.model.about.class_names[index], share: data[index] };
+  }
+
+  let picture, overlay;
+  let preview = null; // the head under the mouse
+  function makePicture() {
+    overlay = element("canvas", { class: "overlay" });
+    const cellWords = (row, column) => {
+      const token = row * grid().columns + column + 1;
+      const words = [tokenName(token)];
+      const weight = weightsTo(state.layer, state.head, state.token)[token];
+      const fall = effects.falls[token - 1] ?? 0;
+      if (state.overlay === "attention") words.push(`weight ${number(weight, 4)}`);
+      if (state.overlay === "effect") words.push(`without it, the logit falls by ${number(fall)}`);
+      return words.join(", ");
+    };
+    picture = explorer.cells(byId("picture"), {
+      label: "The image, patch by patch. Arrow keys move, Enter selects a patch.",
+      shape: () => [grid().rows, grid().columns],
+      words: cellWords,
+      pin(row, column) {
+        const patch = row * grid().columns + column;
+        if (state.tool === "select") explorer.set({ token: patch + 1 });
+        else if (state.tool === "draw") explorer.fillPatch(row, column);
+        else explorer.set({ without: toggled(state.without, patch) });
+      },
+      drag: (event, box) => explorer.drawAt(event, box),
+    });
+    picture.canvas.after(overlay);
+  }
+
+  const toggled = (list, item) => {
+    return list.includes(item) ? list.filter((each) => each !== item) : [...list, item].sort();
+  };
+
+  function drawPicture() {
+    const { rows, columns } = grid();
+    const { image_size: [height, width] } = explorer.model.sizes;
+    picture.size();
+    explorer.paint(picture.canvas, height, width, seen());
+    picture.canvas.style.opacity = state.overlay === "none" ? 1 : 0.55;
+    const { layer, head } = preview ?? state;
+    const weights = weightsTo(layer, head, state.token);
+    if (state.overlay === "effect") measureEffects();
+    const limit = Math.max(...effects.falls.map(Math.abs), 1e-9);
+    explorer.paint(overlay, rows, columns, (patch) => {
+      if (state.overlay === "attention") return packed(255, 150, 30, 245 * Math.sqrt(weights[patch + 1]));
+      const fall = state.overlay === "effect" ? effects.falls[patch] ?? 0 : 0;
+      const opacity = 210 * Math.abs(fall / limit);
+      return fall > 0 ? packed(225, 60, 60, opacity) : packed(60, 130, 230, opacity);
+    });
+    const place = (patch) => [Math.floor(patch / columns), patch % columns];
+    const marks = state.without.map((patch) => ["out", ...place(patch)]);
+    if (state.token) marks.push(["pin", ...place(state.token - 1)]);
+    picture.mark(marks);
+    const most = Math.max(...effects.falls, 0);
+    const about = {
+      none: "Nothing is laid over the image.",
+      attention: `Orange: how much ${tokenName(state.token)} attends to each patch, in layer `
+        + `${layer}, head ${head}. Its weight for the class token is ${number(weights[0], 3)}.`,
+      effect: effects.done
+        ? `Red: without this patch, the logit of “${top().name}” falls, by ${number(most, 2)} `
+          + "at most. Blue: it rises."
+        : `Each patch is left out in turn: ${effects.falls.length} of ${grid().count}.`,
+    };
+    byId("overlay-words").textContent = about[state.overlay];
+  }
+
+  function previewHead(which) {
+    preview = which;
+    drawPicture();
+  }
+
+  Object.assign(explorer, { top, effects, weightsTo, toggled });
+  Object.assign(explorer, { makePicture, drawPicture, previewHead });
+}

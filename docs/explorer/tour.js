@@ -1,0 +1,66 @@
+"use strict";
+// A first visit, step by step. The page has the words of each step, its place, and its choices.
+{
+  const { state, percent, number } = explorer;
+  const byId = (id) => document.getElementById(id);
+  const steps = [...document.querySelectorAll("#tour-steps li")];
+  const VALUES = {
+    answer: () => `“${explorer.top().name}”`,
+    share: () => percent(explorer.top().share),
+    cell: () => number(explorer.explain(state.cell)?.value ?? 0, 4),
+  };
+
+  function scrollToPlace() {
+    const place = document.querySelector(steps[state.step - 1].dataset.place);
+    const fits = innerWidth >= 1180 && place.offsetHeight < 0.8 * innerHeight;
+    place.scrollIntoView({ block: fits ? "center" : "start" });
+  }
+
+  function go(step) {
+    const { choices } = steps[step - 1].dataset;
+    const wanted = explorer.read(choices);
+    const named = [...new URLSearchParams(choices).keys()].map((name) => [name, wanted[name]]);
+    const image = wanted.image === state.image ? {} : { image: wanted.image };
+    explorer.set({ ...explorer.UNCHANGED, ...image, ...Object.fromEntries(named), step });
+    explorer.openSheet(true);
+  }
+
+  function close() {
+    explorer.set({ ...explorer.UNCHANGED, step: 0 });
+    try { localStorage.setItem("explorer-tour", "seen"); } catch { /* nothing can be stored */ }
+    byId("start-tour").focus({ preventScroll: true });
+  }
+
+  function draw() {
+    const step = steps[state.step - 1];
+    byId("tour").hidden = !step;
+    document.querySelector(".toured")?.classList.remove("toured");
+    if (!step) return;
+    document.querySelector(step.dataset.place).classList.add("toured");
+    byId("tour-title").textContent = `${state.step} of ${steps.length}: ${step.title}`;
+    byId("tour-words").replaceChildren(...step.cloneNode(true).childNodes);
+    for (const place of document.querySelectorAll("#tour-words [data-value]")) {
+      place.textContent = VALUES[place.dataset.value]();
+    }
+    byId("tour-back").disabled = state.step === 1;
+    byId("tour-next").textContent = state.step === steps.length ? "Explore on your own" : "Next";
+  }
+
+  function makeTour() {
+    const move = (step) => {
+      go(step);
+      scrollToPlace();
+      byId("tour-title").focus({ preventScroll: true });
+    };
+    explorer.onDraw(draw);
+    byId("start-tour").addEventListener("click", () => move(1));
+    byId("tour-back").addEventListener("click", () => move(state.step - 1));
+    byId("tour-next").addEventListener("click", () => {
+      if (state.step === steps.length) close();
+      else move(state.step + 1);
+    });
+    byId("tour-close").addEventListener("click", close);
+  }
+
+  Object.assign(explorer, { makeTour, goToStep: go, scrollToPlace });
+}

@@ -1,0 +1,79 @@
+"use strict";
+// The panel "Why this number?".
+{
+  const { element, number, state } = explorer;
+
+  // go to the map that shows a number, and explain it
+  function follow(name, index) {
+    const [, layer] = name.match(/^layers\.(\d+)\./) ?? [];
+    const part = name.split(".").at(-1);
+    const choices = { cell: `${name}:${index.join(".")}` };
+    if (layer) choices.layer = Number(layer);
+    if (index.length === 3) choices.head = index[0];
+    if (part === "patches") choices.token = index[0] + 1;
+    else if (!["pooled", "logits", "probabilities"].includes(part)) choices.token = index.at(-2);
+    explorer.set(choices);
+    document.querySelector(`[data-part="${part}"]`)?.scrollIntoView({ block: "nearest" });
+  }
+
+  const link = (label, to) => element(
+    "button", { type: "button", class: "term", onclick: () => follow(...to) }, label,
+  );
+
+  function row({ label, from, a, b, product }, largest) {
+    const bar = element("span", { class: product < 0 ? "bar less" : "bar" });
+    bar.style.setProperty("--size", Math.abs(product) / largest);
+    return element("tr", {},
+      element("th", { scope: "row" }, link(label, from)),
+      ...[a, b, product].map((each) => element("td", {}, number(each))),
+      element("td", {}, bar));
+  }
+
+  function tableOf({ names, terms, bias, total, products: sumOfProducts }) {
+    const largest = Math.max(...terms.map(({ product }) => Math.abs(product)), 1e-12);
+    const heads = [...names, "product"].map((name) => element("th", { scope: "col" }, name));
+    const added = bias === undefined ? "" : `, plus bias ${number(bias)}: ${number(total)}`;
+    const words = `Sum of these ${terms.length} products: ${number(sumOfProducts)}${added}`;
+    return [
+      element("p", { class: "sum" }, words),
+      element("table", {}, element("caption", {}, "The largest products come first."),
+        element("thead", {}, element("tr", {}, ...heads, element("td"))),
+        element("tbody", {}, ...terms.map((term) => row(term, largest)))),
+    ];
+  }
+
+  let shown = null;
+  function drawWhy() {
+    const panel = document.getElementById("why");
+    const found = explorer.explain(state.cell);
+    const key = found && `${state.cell} ${explorer.version}`;
+    if (key === shown && panel.childElementCount) return;
+    shown = key;
+    document.getElementById("why-empty").hidden = Boolean(found);
+    panel.replaceChildren();
+    if (!found) return;
+    const { title, place, lines = [], table, from = [], code, lesson, digits } = found;
+    const links = from.flatMap(([label, ...to], i) => [i ? " or " : "Go to ", link(label, to)]);
+    const [section] = lesson.match(/(?<=#)[\d.]+/);
+    const shownValue = element("output", {}, number(found.value, digits));
+    panel.append(
+      element("p", { class: "value" }, element("b", {}, title), shownValue),
+      element("p", { class: "place" }, place),
+      element("ol", { hidden: !lines.length }, ...lines.map((line) => element("li", {}, line))),
+      element("p", { hidden: !from.length }, ...links),
+      element("p", { class: "code" }, element("code", {}, code)),
+      element("p", {}, element("a", { href: lesson }, `Section ${section} of the course`)),
+      ...(table ? tableOf(table) : []),
+    );
+    openSheet(true);
+    explorer.say(`${title}, ${place}: ${number(found.value, digits)}`);
+  }
+
+  // on a narrow screen the explanations are a sheet at the lower edge
+  function openSheet(open) {
+    document.body.classList.toggle("sheet-open", open);
+    document.getElementById("sheet").setAttribute("aria-expanded", open);
+  }
+
+  Object.assign(explorer, { follow, drawWhy, openSheet });
+}

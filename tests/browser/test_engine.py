@@ -1,0 +1,177 @@
+"""The explorer's engine computes what PyTorch computes: every tensor on the way, in the browser, in float32."""
+
+import base64
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+
+from tools.explorer_page import text
+from vit_course import VisionTransformer
+from vit_course.attention import attention_weights
+from vit_course.data import load_sample
+from vit_course.embedding import patchify
+from vit_course.weights import load_trained, packed_with_checksum
+
+CLOSE = dict(rtol=1e-4, atol=1e-5)
+COMPUTE = """
+([pixels, names]) => {
+  const bytes = vit.decoded(pixels);
+  const [c, h, w] = [engine.sizes.in_channels, ...engine.sizes.image_size];
+  const results = [];
+  for (let start = 0; start < bytes.length; start += c * h * w) {
+    const image = vit.tensor([c, h, w], Float32Array.from(bytes.subarray(start, start + c * h * w), (v) => v / 255));
+    const record = vit.forward(engine, image, window.changes ?? {});
+    results.push(...(names ?? Object.keys(record)).map((name) => [name, record[name].shape, record[name].data]));
+  }
+  const parts = results.map(([, , data]) => new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
+  return new Blob(parts).arrayBuffer().then((all) => {
+    const reader = new FileReader();
+    reader.readAsDataURL(new Blob([all]));
+    return new Promise((done) => { reader.onload = () => done(reader.result.split(",")[1] ?? ""); });
+  }).then((numbers) => ({ numbers, parts: results.map(([name, shape]) => [name, shape]) }));
+}
+"""
+SPOILS = {
+    "GELU with tanh": "vit.gelu = (x) => x / 2 * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3)))",
+    "eps 1e-3": "vit.moments = ((old) => (token) => old(token, 1e-3))(vit.moments)",
+    "scores not divided": "vit.softmax = ((old) => (x) => old(x, 1))(vit.softmax)",
+    "no positions": "window.changes = { positions: false }",
+    "image upside down": "vit.patchify = ((old) => (image, p) => "
+    "old(vit.tensor(image.shape, image.data.slice().reverse()), p))(vit.patchify)",
+}
+
+
+@pytest.fixture
+def engine(explorer_page, new_page):
+    """The explorer with the shipped model."""
+    page = new_page()
+    page.goto(explorer_page)
+    page.evaluate("window.engine = vit.readModel(vit.fromPlanes(vit.shipped.model)); 0")
+    return page
+
+
+def computed(page, images, names=None):
+    """Return every tensor that the page computes for each image, or those with these names."""
+    pixels = text((images * 255).round().byte().numpy().tobytes())
+    answer = page.evaluate(COMPUTE, [pixels, names])
+    numbers = np.frombuffer(base64.b64decode(answer["numbers"]), np.float32)
+    results = [{} for _ in images]
+    per_image = len(answer["parts"]) // len(images)
+    for index, (name, shape) in enumerate(answer["parts"]):
+        size = int(np.prod(shape))
+        results[index // per_image][name] = torch.from_numpy(numbers[:size].reshape(shape).copy())
+        numbers = numbers[size:]
+    return results
+
+
+@torch.no_grad()
+def expected(model, image):
+    """Return the same tensors for one normalized image (1, c, h, w), by the course's modules and PyTorch."""
+    embedding = model.embedding
+    tokens = embedding(image)
+    record = {
+        "image": image,
+        "patches": patchify(image, embedding.patch_embedding.patch_size),
+        "patch_tokens": embedding.patch_embedding(image),
+        "positions": embedding.pos_embedding,
+        "tokens": torch.cat([embedding.class_token, embedding.patch_embedding(image)], dim=1),
+        "embedding": tokens,
+    }
+    for number, block in enumerate(model.encoder.layers):
+        attention = block.self_attention
+        qkv = attention.qkv(block.ln_1(tokens))
+        query, key, value = rearrange(qkv, "b s (t heads e) -> t b heads s e", t=3, heads=attention.num_heads)
+        outputs = F.scaled_dot_product_attention(query, key, value)
+        between = tokens + attention(block.ln_1(tokens))
+        hidden = block.mlp.linear_1(block.ln_2(between))
+        of_layer = {
+            "ln_1": block.ln_1(tokens),
+            "queries": query,
+            "keys": key,
+            "values": value,
+            "scores": query @ key.mT,
+            "weights": attention_weights(query, key),
+            "head_outputs": outputs,
+            "merged": rearrange(outputs, "b heads s e -> b s (heads e)"),
+            "attention_output": attention(block.ln_1(tokens)),
+            "after_attention": between,
+            "ln_2": block.ln_2(between),
+            "mlp_hidden": hidden,
+            "mlp_activated": F.gelu(hidden),
+            "mlp_output": block.mlp(block.ln_2(between)),
+            "output": block(tokens),
+        }
+        record |= {f"layers.{number}.{name}": tensor for name, tensor in of_layer.items()}
+        tokens = block(tokens)
+    logits = model(image)
+    read = model.encoder(embedding(image))
+    record["ln"] = read
+    record = {name: tensor[0] for name, tensor in record.items()}
+    record["pooled"] = read[:, 0] if model.pool == "token" else read[:, 1:].mean(dim=1)
+    return record | {"logits": logits, "probabilities": logits.softmax(dim=-1)}
+
+
+def differing(page, count):
+    """Return the names of all tensors of the first images that differ from PyTorch's."""
+    model, _ = load_trained("fashion_mnist")
+    sample = load_sample()
+    found = set()
+    for record, image in zip(computed(page, sample.images[:count]), sample.normalized().images, strict=False):
+        wanted = expected(model, image[None])
+        assert set(record) == set(wanted)
+        found |= {name for name in wanted if not same(record[name], wanted[name])}
+    return found
+
+
+def same(ours, theirs):
+    return ours.shape == theirs.shape and torch.allclose(ours, theirs, **CLOSE)
+
+
+def test_every_tensor_of_twenty_images_is_pytorch_s(engine):
+    assert differing(engine, 20) == set()
+
+
+def test_the_logits_of_all_shipped_images_are_pytorch_s(engine):
+    model, _ = load_trained("fashion_mnist")
+    sample = load_sample()
+    with torch.no_grad():
+        logits = torch.cat([model(part) for part in sample.normalized().images.split(125)])
+    ours = torch.cat([record["logits"] for record in computed(engine, sample.images, ["logits"])])
+    torch.testing.assert_close(ours, logits, **CLOSE)
+    assert (ours.argmax(dim=-1) == logits.argmax(dim=-1)).all()
+
+
+@pytest.mark.parametrize("name", SPOILS)
+def test_a_spoiled_operation_is_found(name, engine):
+    engine.evaluate(SPOILS[name] + "; 0")
+    assert differing(engine, 1) != set()
+
+
+def test_a_checkpoint_of_another_shape_with_three_channels_and_the_mean_of_the_tokens(engine):
+    """Rectangular images too, and every parameter random."""
+    torch.manual_seed(0)
+    sizes = dict(image_size=(8, 12), patch_size=4, in_channels=3, num_layers=2, num_heads=3, hidden_dim=12)
+    model = VisionTransformer(**sizes, mlp_dim=20, num_classes=5, pool="mean").eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    saved = sizes | dict(image_size=[8, 12], mlp_dim=20, num_classes=5, pool="mean")
+    about = dict(model=saved, class_names=list("abcde"), mean=[0.1, 0.2, 0.3], std=[0.5, 0.6, 0.7], dataset="none")
+    engine.evaluate(
+        "saved => { window.engine = vit.readModel(vit.decoded(saved).buffer); }",
+        text(packed_with_checksum(model.state_dict(), about)),
+    )
+    images = torch.randint(256, (2, 3, 8, 12)) / 255
+    normalized = (images - torch.tensor(about["mean"])[:, None, None]) / torch.tensor(about["std"])[:, None, None]
+    for record, image in zip(computed(engine, images), normalized, strict=True):
+        wanted = expected(model, image[None])
+        assert {name for name in wanted if not same(record[name], wanted[name])} == set()
+
+
+def test_a_file_that_is_no_checkpoint_is_refused(engine):
+    message = engine.evaluate(
+        "(() => { try { vit.readModel(new ArrayBuffer(64)); } catch (e) { return e.message; } })()"
+    )
+    assert message.startswith("This is not a checkpoint that the course's training command saved.")

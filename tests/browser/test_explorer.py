@@ -1,0 +1,355 @@
+"""The explorer as a visitor uses it: by mouse, touch and keys, and every number that it shows is PyTorch's."""
+
+import copy
+import gzip
+import json
+import re
+import shutil
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from playwright.sync_api import expect
+from site_checks import DESKTOP, PHONE, Traffic, barriers, overflow, show
+from test_engine import expected
+
+from tools.site_links import ROOT
+from vit_course import VisionTransformer
+from vit_course.data import load_sample
+from vit_course.inside import silence_heads
+from vit_course.weights import load_trained, packed_with_checksum
+
+MODEL, ABOUT = load_trained("fashion_mnist")
+IMAGES = load_sample().normalized().images
+
+
+@pytest.fixture
+def page(explorer_page, new_page):
+    """The explorer, opened from the disk; at the end nothing was amiss."""
+    page = new_page()
+    traffic = Traffic(page, explorer_page.removesuffix("explorer.html"))
+    page.goto(explorer_page + "#image=0")
+    yield page
+    problems = [problem for problem in traffic.problems if "favicon.svg" not in problem and "ERR_FILE" not in problem]
+    assert problems == []
+
+
+def numbers(text):
+    """Return the numbers of a text, as the page writes them."""
+    return [float(word.replace("−", "-")) for word in re.findall(r"(?<![\w√.])[−-]?\d+(?:\.\d+)?", text)]
+
+
+def bars(page):
+    """Return the probabilities that the bars show."""
+    return torch.tensor([numbers(text)[-1] / 100 for text in page.locator("#bars .number").all_inner_texts()])
+
+
+@torch.no_grad()
+def assert_bars(page, model, images):
+    torch.testing.assert_close(bars(page), model(images)[0].softmax(dim=-1), rtol=0, atol=6e-4)
+
+
+def click_cell(page, part, row, column, rows, columns):
+    """Click a cell of a map."""
+    cells = page.locator(f'[data-part="{part}"] .cells')
+    cells.scroll_into_view_if_needed()
+    box = cells.bounding_box()
+    cells.click(position={"x": (column + 0.5) * box["width"] / columns, "y": (row + 0.5) * box["height"] / rows})
+
+
+def table(page):
+    """Return the rows of the arithmetic: the name and the numbers."""
+    rows = page.locator("#why tbody tr")
+    return {
+        row.locator("th").inner_text(): numbers(" ".join(row.locator("td").all_inner_texts())) for row in rows.all()
+    }
+
+
+def test_the_page_of_the_site_is_whole_has_no_barriers_and_the_tour_ends(home, site, new_page):
+    page = new_page(viewport=DESKTOP)
+    traffic = Traffic(page, home)
+    page.goto(home + "explorer.html")
+    expect(page.locator("#answer")).to_have_text("Ankle boot 90.9 %")
+    expect(page.locator("#tour")).to_be_visible()
+    problems = []
+    title = page.locator("#tour-title")
+    steps = int(title.inner_text().split(":")[0].split(" of ")[1])
+    for step in range(1, steps + 1):
+        expect(title).to_have_text(re.compile(rf"^{step} of {steps}: \w+"))
+        problems += overflow(page)
+        page.locator("#tour-next").click()
+    expect(page.locator("#tour")).to_be_hidden()
+    page.reload()
+    expect(page.locator("#answer")).to_have_text("Ankle boot 90.9 %")
+    expect(page.locator("#tour")).to_be_hidden()  # a second visit
+    page.goto(home + "explorer.html#layer=1&cell=layers.1.weights:0.0.30&step=6")
+    for size in (DESKTOP, PHONE):
+        for theme in ("light", "dark"):
+            show(page, size, theme)
+            problems += overflow(page) + barriers(page)
+    assert problems + traffic.problems == []
+    lessons = page.evaluate("Object.values(explorer.LESSONS)")
+    for address in lessons:
+        file, anchor = unquote(address).split("#")
+        assert f'id="{anchor}"' in (site / "notebooks" / file).read_text(encoding="utf-8"), address
+    parts = {site / "explorer.html", *(site / "explorer").iterdir(), site / "_static" / "favicon.svg"}
+    assert sum(len(gzip.compress(path.read_bytes())) for path in parts) <= 600_000
+
+
+def test_the_tour_is_true(page):
+    """What the steps do leads to what their words say."""
+    page.locator("#start-tour").click()
+    words = []
+    while page.locator("#tour").is_visible():
+        words.append(page.locator("#tour-words").inner_text())
+        expect(page.locator(".toured")).to_have_count(1)
+        expect(page.locator(".toured")).to_be_in_viewport()
+        if len(words) == 6:
+            weights = expected(MODEL, IMAGES[:1])["layers.1.weights"][0, 0]
+            assert weights.argmax() == 30
+            assert f"patch 29 the weight {weights[30]:.4f}" in words[-1]
+        if len(words) == 10:
+            assert_bars(page, silence_heads(MODEL, [(0, 1)]), IMAGES[4:5])
+        page.locator("#tour-next").click()
+    assert len(words) == 11
+    assert "“Shirt”, with 79." in words[9]
+
+
+def test_a_click_shows_the_arithmetic_of_an_attention_weight(page):
+    """Query, key, their products, the score, the softmax, and weight times value: all as PyTorch computes them."""
+    layer, head, i, j = 2, 1, 25, 17
+    page.get_by_role("button", name=f"Show layer {layer}, head {head}", exact=True).click()
+    click_cell(page, "weights", i, j, 50, 50)
+    record = {name.removeprefix(f"layers.{layer}."): tensor for name, tensor in expected(MODEL, IMAGES[:1]).items()}
+    query, key = record["queries"][head, i], record["keys"][head, j]
+    score, weight = record["scores"][head, i, j], record["weights"][head, i, j]
+    assert page.locator("#why .value output").inner_text() == f"{weight:.4f}"
+    rows = table(page)
+    assert len(rows) == 16
+    for feature in range(16):
+        wanted = torch.stack([query[feature], key[feature], query[feature] * key[feature]]).tolist()
+        assert rows[str(feature)] == pytest.approx(wanted, abs=6e-4)
+    assert numbers(page.locator("#why .sum").inner_text())[-1] == pytest.approx(score.item(), abs=6e-4)
+    lines = page.locator("#why li").all_inner_texts()
+    exponentials = ((record["scores"][head, i] - record["scores"][head, i].max()) / 4).exp()
+    assert numbers(lines[0]) == pytest.approx([score.item()], abs=6e-4)
+    assert numbers(lines[1]) == pytest.approx([score.item() / 4], abs=6e-4)
+    assert numbers(lines[2])[-1] == pytest.approx(exponentials[j].item(), abs=6e-5)
+    assert numbers(lines[3])[-1] == pytest.approx(exponentials.sum().item(), abs=6e-5)
+    assert numbers(lines[4])[-1] == pytest.approx(weight.item(), abs=6e-5)
+    value = record["values"][head, j]
+    assert numbers(lines[5])[-1] == pytest.approx((weight * value[value.abs().argmax()]).item(), abs=6e-4)
+
+
+def test_every_kind_of_number_has_its_arithmetic(page):
+    """The last number of the arithmetic is the number that is explained, and its line of code is in the course."""
+    record = expected(MODEL, IMAGES[:1])
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "vit_course").glob("*.py"))
+    sources += "".join(json.dumps(path.read_text(encoding="utf-8")) for path in (ROOT / "notebooks").glob("05*.ipynb"))
+    explained = set()
+    for name, tensor in record.items():
+        part = name.split(".")[-1]
+        if name.startswith(("layers.0", "layers.3")) or name in ("image", "patch_tokens"):
+            continue
+        index = [size * 2 // 3 for size in (tensor.shape if tensor.dim() > 1 else (1, *tensor.shape))]
+        cell = f"{name}:{'.'.join(map(str, index))}"
+        page.evaluate("cell => explorer.set({ cell })", cell)
+        digits = 4 if part in ("weights", "probabilities") else 3
+        wanted = round(
+            tensor.reshape(page.evaluate("name => explorer.record[name].shape", name))[tuple(index)].item(), digits
+        )
+        assert numbers(page.locator("#why .value output").inner_text()) == pytest.approx(
+            [wanted], abs=1.1 * 10**-digits
+        )
+        text = page.locator("#why .sum, #why li").all_inner_texts()
+        if part not in ("positions", "merged", "pooled", "weights"):
+            found = numbers(text[-1])
+            if part.startswith("ln"):
+                found = [found[0] * found[1] + found[2]]
+            assert found[-1] == pytest.approx(wanted, abs=2 * 10**-digits), (cell, text)
+        assert page.locator("#why code").inner_text() in sources.replace('\\\\"', '"').replace('\\"', '"'), name
+        explained.add(part)
+    assert len(explained) == 23
+
+
+def test_a_head_that_is_switched_off_changes_the_bars_to_pytorch_s(page):
+    page.locator('#images button[data-image="4"]').click()
+    assert_bars(page, MODEL, IMAGES[4:5])
+    for layer, head in [(0, 1), (2, 3)]:
+        page.get_by_role("switch", name=f"Layer {layer}, head {head} is on").press("Space")
+    assert_bars(page, silence_heads(MODEL, [(0, 1), (2, 3)]), IMAGES[4:5])
+    expect(page.locator("#before-words")).to_have_text("The marks show the unchanged model: T-shirt/top, 52.2 %.")
+    page.locator("#reset").click()
+    assert_bars(page, MODEL, IMAGES[4:5])
+
+
+def test_positions_and_the_order_of_patches(page):
+    """Without positions, a shuffle changes no probability; with them, it does."""
+    page.locator("#shuffle").click()
+    order = page.evaluate("explorer.order()")
+    assert sorted(order) == list(range(49))
+    patches = IMAGES[:1].unfold(2, 4, 4).unfold(3, 4, 4).reshape(49, 4, 4)[order].reshape(7, 7, 4, 4)
+    shuffled = patches.permute(0, 2, 1, 3).reshape(1, 1, 28, 28)
+    assert_bars(page, MODEL, shuffled)
+    page.get_by_role("switch", name="position embeddings").uncheck()
+    without = copy.deepcopy(MODEL)
+    torch.nn.init.zeros_(without.embedding.pos_embedding)
+    assert_bars(page, without, shuffled)
+    assert_bars(page, without, IMAGES[:1])
+
+
+@torch.no_grad()
+def test_patches_that_are_left_out_and_their_effects(page):
+    """As lesson 9 does it: the other tokens go on without them."""
+    tokens = MODEL.embedding(IMAGES[:1])
+
+    def logits_without(*patches):
+        keep = [token for token in range(50) if token - 1 not in patches]
+        return MODEL.head(MODEL.encoder(tokens[:, keep])[:, 0])[0]
+
+    page.get_by_role("radio", name="effect").check()
+    for image in (1, 0):  # while the effects are measured
+        page.evaluate("image => new Promise(setTimeout).then(() => explorer.set({ image }))", image)
+    expect(page.locator("#overlay-words")).to_contain_text("falls, by")
+    before = MODEL(IMAGES[:1])[0, 9]
+    falls = torch.stack([before - logits_without(patch)[9] for patch in range(49)])
+    assert f"{before:.2f}" == "4.16"  # the last step of the tour says both
+    assert falls.max() < 0.06
+    torch.testing.assert_close(torch.tensor(page.evaluate("explorer.effects.falls")), falls, rtol=0, atol=1e-4)
+    page.get_by_role("radio", name="leaves out").check()
+    box = page.locator("#picture .cells").bounding_box()
+    for row, column in [(2, 5), (3, 4)]:
+        page.mouse.click(box["x"] + (column + 0.5) * box["width"] / 7, box["y"] + (row + 0.5) * box["height"] / 7)
+    wanted = logits_without(2 * 7 + 5, 3 * 7 + 4).softmax(dim=-1)
+    torch.testing.assert_close(bars(page), wanted, rtol=0, atol=6e-4)
+
+
+def current_picture(page):
+    """Return the picture that the model reads, normalized."""
+    pixels = torch.tensor(page.evaluate("[...explorer.picture.data]")).reshape(1, 1, 28, 28)
+    return (pixels - ABOUT["mean"][0]) / ABOUT["std"][0]
+
+
+def test_a_drawing_is_classified_as_it_grows(page):
+    page.get_by_role("radio", name="draws").check()
+    page.locator("#clear").click()
+    expect(page.locator("#label")).to_have_text("Your drawing has no label.")
+    box = page.locator("#picture .cells").bounding_box()
+    page.mouse.move(box["x"] + 60, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 200, box["y"] + 200, steps=12)
+    page.mouse.up()
+    page.wait_for_function("explorer.picture.data.some((value) => value > 0.8)")
+    page.evaluate("new Promise(requestAnimationFrame)")
+    assert_bars(page, MODEL, current_picture(page))
+    picture = page.locator("#picture .cells")  # and by keys
+    drawn = page.evaluate("explorer.picture.data.filter((value) => value > 0.5).length")
+    picture.focus()
+    for key in ("Home", "ArrowDown", "Enter"):
+        picture.press(key)
+    page.wait_for_function(f"explorer.picture.data.filter((value) => value > 0.5).length > {drawn}")
+
+
+def test_a_photo_is_cut_reduced_and_inverted(page, tmp_path):
+    """As lesson 7.9: the square in the middle, averaged over areas, the light background dark."""
+    pixels = np.full((112, 192, 3), 255, np.uint8)
+    pixels[20:90, 70:120] = [30, 60, 90]
+    Image.fromarray(pixels).save(tmp_path / "photo.png")
+    page.locator("#file").set_input_files(tmp_path / "photo.png")
+    expect(page.locator("#label")).to_contain_text("inverted because the background is light")
+    wanted = 1 - torch.tensor(pixels[:, 40:152]).float().mean(dim=-1) / 255
+    wanted = torch.nn.functional.interpolate(wanted[None, None], size=(28, 28), mode="area")
+    wanted = (wanted - ABOUT["mean"][0]) / ABOUT["std"][0]
+    torch.testing.assert_close(current_picture(page), wanted, rtol=0, atol=0.02)
+    (tmp_path / "broken.png").write_bytes(b"no picture")
+    page.locator("#file").set_input_files(tmp_path / "broken.png")
+    expect(page.locator("#problem")).to_have_text("broken.png is not a picture that this browser can read.")
+
+
+def test_another_checkpoint_takes_the_model_s_place(page, tmp_path):
+    sizes = dict(image_size=(8, 8), patch_size=2, in_channels=1, num_layers=2, num_heads=2, hidden_dim=8, mlp_dim=12)
+    torch.manual_seed(0)
+    model = VisionTransformer(**sizes, num_classes=3).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    saved = sizes | dict(image_size=[8, 8], num_classes=3, pool="token")
+    about = dict(model=saved, class_names=["one", "two", "three"], mean=[0.3], std=[0.4], dataset="none")
+    (tmp_path / "weights.safetensors").write_bytes(packed_with_checksum(model.state_dict(), about))
+    page.locator("#file").set_input_files(tmp_path / "weights.safetensors")
+    expect(page.locator("#bars li")).to_have_count(3)
+    expect(page.locator("#heads button")).to_have_count(4)
+    pixels = torch.tensor(page.evaluate("[...explorer.picture.data]")).reshape(1, 1, 8, 8)
+    assert_bars(page, model, (pixels - 0.3) / 0.4)
+    click_cell(page, "embedding", 3, 5, 17, 8)
+    expect(page.locator("#why .place")).to_have_text("patch 2 (row 0, column 2), feature 5")
+    page.locator("#zoom .cells").click(position={"x": 40, "y": 40})  # the last of 2 x 2 pixels, 24 px each
+    expect(page.locator("#why .place")).to_have_text("patch 2, value 3")
+    shutil.copyfile(tmp_path / "weights.safetensors", tmp_path / "cut.safetensors")
+    (tmp_path / "cut.safetensors").write_bytes((tmp_path / "weights.safetensors").read_bytes()[:1000])
+    page.locator("#file").set_input_files(tmp_path / "cut.safetensors")
+    expect(page.locator("#problem")).to_contain_text("This is not a checkpoint")
+
+
+def test_by_keys_alone_and_in_words(page):
+    """Arrow keys say each number, Enter explains it, its parts lead on, and Back leads back."""
+    queries = page.locator('[data-part="queries"] .cells')
+    queries.focus()
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
+        queries.press(key)
+    value = expected(MODEL, IMAGES[:1])["layers.0.queries"][0]  # of head 0
+    status = page.locator("#status")
+    where = re.search(r"patch (\d+) .*feature (\d+)", status.inner_text())
+    row, column = int(where[1]) + 1, int(where[2])
+    assert numbers(status.inner_text())[-1] == pytest.approx(value[row, column].item(), abs=6e-4)
+    queries.press("Enter")
+    expect(status).to_contain_text("Query, layer 0, head 0, patch")
+    page.locator("#why tbody button").first.press("Enter")
+    expect(page.locator("#why .value b")).to_have_text("LayerNorm before attention")
+    page.go_back()
+    expect(page.locator("#why .value b")).to_have_text("Query")
+
+
+def test_the_address_holds_the_state(page, explorer_page, new_page):
+    page.evaluate(
+        "explorer.set({ image: 5, token: 12, layer: 2, head: 3, off: ['1.0'], shuffle: 7, positions: false })"
+    )
+    other = new_page()
+    other.goto(explorer_page + "#" + urlsplit(page.url).fragment)
+    assert other.evaluate("explorer.state") == page.evaluate("explorer.state")
+    assert bars(other).tolist() == bars(page).tolist()
+    other.locator(".skip").press("Enter")  # a link to a place on the page leaves the state alone
+    assert other.evaluate("explorer.state") == page.evaluate("explorer.state")
+    other.goto(
+        explorer_page + "#image=99&token=-1&layer=x&off=9.9,0.1.2&without=77,1.5&cell=logits:0.99&overlay=no&step=99"
+    )
+    other.reload()
+    assert_bars(other, MODEL, IMAGES[:1])
+    expect(other.locator("#why-empty")).to_be_visible()
+
+
+def test_on_a_phone_by_touch(explorer_page, new_page):
+    page = new_page(viewport=PHONE, has_touch=True)
+    page.goto(explorer_page + "#image=0")
+    page.locator('[data-part="scores"] .cells').tap(position={"x": 100, "y": 60})
+    expect(page.locator("#why .value b")).to_have_text("Score")
+    expect(page.locator("#why")).to_be_in_viewport()
+    page.locator("#sheet").tap()
+    expect(page.locator("#why")).to_be_hidden()
+
+
+def test_nothing_jumps(explorer_page, new_page):
+    """The sum of layout shifts while the page opens and is used; below 0.1 is called good."""
+    page = new_page()
+    page.add_init_script(
+        """window.shifts = 0; new PerformanceObserver((list) => {
+            for (const entry of list.getEntries()) window.shifts += entry.value;
+        }).observe({ type: "layout-shift", buffered: true });"""
+    )
+    page.goto(explorer_page + "#image=0")
+    for number in range(1, 4):
+        page.locator(f'#images button[data-image="{number}"]').click()
+        page.evaluate("explorer.set({ layer: 2, cell: 'layers.2.scores:0.3.4' })")
+    page.evaluate("new Promise((done) => setTimeout(done, 300))")
+    assert page.evaluate("window.shifts") < 0.1
