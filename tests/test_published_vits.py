@@ -1,4 +1,4 @@
-"""The appendix: the five documents' classes, taken from the notebook, and the ledger's rows on Hugging Face.
+"""The appendix: the five documents' classes, taken from the notebook, and the rows of A.6 on Hugging Face.
 
 The notebook's own cells show that each class equals ours and what most of the slips do, and nbval compares what they
 print. Here is what they leave out.
@@ -182,7 +182,7 @@ def test_002_the_second_dropout_of_the_mlp():
         assert (mlp(torch.ones(40, 50, 32)) == 0).float().mean().item() == pytest.approx(share, abs=0.01)
 
 
-# The ledger: Hugging Face's rows; peers/test_ledger.py has those of torchvision and timm
+# The tables of A.6: Hugging Face's rows; peers/test_ledger.py has those of torchvision and timm
 
 
 def std_is(tensor, wanted, tolerance=0.03):
@@ -214,7 +214,7 @@ def hugging_face(**changes):
     return ViTForImageClassification(ViTConfig(**sizes | dict(num_labels=1000) | changes))
 
 
-def test_the_ledger_hugging_face_starts():
+def test_the_tables_hugging_face_starts():
     fresh = hugging_face()
     embeddings, block = fresh.vit.embeddings, fresh.vit.layers[0]
     std_is(embeddings.patch_embeddings.projection.weight, 0.02)
@@ -229,7 +229,7 @@ def test_the_ledger_hugging_face_starts():
     assert {part.eps for part in fresh.modules() if isinstance(part, nn.LayerNorm)} == {1e-12}
 
 
-def test_the_ledger_hugging_face_dropout_and_gelu():
+def test_the_tables_hugging_face_dropout_and_gelu():
     batch = torch.rand(2, 3, 96, 96)
     noisy = hugging_face(hidden_dropout_prob=0.5)
     seen = []
@@ -242,7 +242,7 @@ def test_the_ledger_hugging_face_dropout_and_gelu():
     exact_gelu(noisy.vit.layers[0].mlp.activation_fn)
 
 
-def test_the_ledger_hugging_face_reads_the_class_token_and_eps_is_all_that_differs():
+def test_the_tables_hugging_face_reads_the_class_token_and_eps_is_all_that_differs():
     sizes = dict(image_size=96, patch_size=16, num_layers=2, num_heads=6, hidden_dim=384, mlp_dim=1536)
     ours, batch = randomize_(VisionTransformer(**sizes), std=0.05), randn(2, 3, 96, 96)
     for eps, equal in ((1e-6, True), (1e-12, False)):
@@ -254,7 +254,7 @@ def test_the_ledger_hugging_face_reads_the_class_token_and_eps_is_all_that_diffe
     assert_equal(theirs(batch).logits, theirs.classifier(tokens[:, 0]), atol=1e-11)
 
 
-def test_the_links_of_the_ledger_lead_to_headings():
+def test_the_links_of_the_tables_lead_to_headings():
     headings = {}
     for path in lessons():
         cells = nbformat.read(path, as_version=4).cells

@@ -1,4 +1,4 @@
-"""The ledger of the appendix: its rows on torchvision and timm, on fresh models and by value."""
+"""The tables of A.6 in the appendix: their rows on torchvision and timm, on fresh models and by value."""
 
 import importlib
 
