@@ -14,14 +14,16 @@ from playwright.sync_api import expect
 from site_checks import DESKTOP, PHONE, WATCH_SHIFTS, Traffic, barriers, cut_off, formulas, overflow, ready, show
 
 from tools.build_site import modules
-from tools.site_links import ROOT, assignments, lessons
+from tools.clinic_pages import clinic_pages
+from tools.site_links import CLINIC, ROOT, assignments, lessons
 
 ADDRESS = "https://github.com/example/vit-course"
 LESSON = "notebooks/02_image_embedding.html"
 TEXTS = [path.stem + ".html" for path in sorted((ROOT / "docs" / "pages").glob("*.md"))]
 NOTEBOOKS = [path.relative_to(ROOT).with_suffix(".html").as_posix() for path in lessons() + assignments()]
-PAGES = [*TEXTS, "api/index.html", *(f"api/{name}.html" for name in modules()), *NOTEBOOKS]
-KINDS = ["index.html", "glossary.html", "results.html", "search.html", "api/attention.html", LESSON, NOTEBOOKS[-1]]
+CASES = [path.replace(".ipynb", ".html") for path in clinic_pages() if path != CLINIC]
+PAGES = [*TEXTS, "api/index.html", *(f"api/{name}.html" for name in modules()), *NOTEBOOKS, *CASES]
+KINDS = ["index.html", "glossary.html", "results.html", "search.html", "api/attention.html", LESSON, NOTEBOOKS[-1], CASES[0]]
 
 
 @pytest.fixture(scope="module")
