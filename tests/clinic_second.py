@@ -1,6 +1,8 @@
 """Repairs of the bug clinic's cases 7 to 12, as edits of the lesson's: half ones, and right ones in other styles."""
 
-TAKES = "patches[torch.arange(len(patches))[:, None], places]"
+PATCHES = "torch.cat([visible, predicted], dim=1)"
+ORDER = "torch.cat([visible_at, hidden_at], dim=1)"
+EXCHANGED = "torch.cat([hidden_at, visible_at], dim=1)"
 ANGLES = "(positions[:, None] * frequencies).repeat_interleave(2, dim=-1)"
 TURNED = "torch.stack([-second, first], dim=-1).flatten(-2)"
 ROTATES = "x * angles.cos() + turned * angles.sin()"
@@ -9,7 +11,6 @@ HALVES = "torch.cat([-x[..., x.shape[-1] // 2 :], x[..., : x.shape[-1] // 2]], d
 RESCALED = f"torch.nn.functional.normalize({ROTATES}, dim=-1) * x.norm(dim=-1, keepdim=True)"
 COMPLEX = "torch.view_as_complex(x.unflatten(-1, (-1, 2))) * torch.exp(1j * angles[:, ::2])"
 LEVELS, EDGES = "torch.bucketize(colors, edges)", "torch.arange(1, count) / count"
-WRITES = "out = torch.empty_like(patches)\n    out[torch.arange(len(out))[:, None], order] = patches\n    return out"
 CHANNELS_LAST = {
     "torch.zeros(1, 1, size, size)": "torch.zeros(1, size, size, 1)",
     "regions[:, :, rows, columns]": "regions[:, rows, columns]",
@@ -23,48 +24,47 @@ LABEL = "(red * count + green) * count + blue"
 
 # case, what the check says of the broken piece
 SYMPTOMS = {
-    7: r"in the order of the mask and not of the image: 11 of 12 patches are out of place",
-    8: r"21 of 32 patches still have one and the same label, and no label is larger than 26",
+    7: r"in a perfect prediction, 11 of 12 patches are still out of place",
+    8: r"21 of 32 patches still have the same label",
     9: r"the score of a query and a key still changes when both move",
     10: r"a weight of 0\.50, but 84% of its pixels are left",
-    11: r"opposite edges of the image may still attend to each other.* 7 columns apart",
-    12: r"with 12 blocks, register tokens still learn 42 times as fast .* weight decay still pulls them to 0",
+    11: r"opposite edges of the image, 7 columns apart, may still attend",
+    12: r"with 12 blocks, register tokens still change 42 times as fast as the class token",
 }
 
 # case, what is done to the lesson's repair, what must be said
 WRONG = [
-    (7, {"order.argsort(dim=1)": "order"}, r"in the wrong direction.* argsort of the list"),
-    (7, {"[visible_at, hidden_at]": "[hidden_at, visible_at]"}, r"concatenated in different orders"),
-    (7, {TAKES: "patches[:, places[0]]"}, r"by the mask of the first one"),
-    (
-        7,
-        {"[visible, predicted]": "[predicted, visible]", TAKES: "patches"},
-        r"another order, but still not the image's",
-    ),
-    (8, {"2**bits": "bits"}, r"one of the two faults is repaired: the colors .* 3 bits distinguish 8"),
-    (8, {" / 2 + 0.5": ""}, r"one of the two faults is repaired: a channel has 8 levels.* gets level 0"),
+    (7, {"return out": f"return {PATCHES}[rows, {ORDER}]"}, r"in the wrong direction"),
+    (7, {"return out": f"return {PATCHES}[rows, {EXCHANGED}.argsort(dim=1)]"}, r"concatenated in different orders"),
+    (7, {"_at]": "_at[:1]]"}, r"by the mask of the first one"),
+    (7, {"new_empty": "new_zeros", "out[rows, hidden_at] = predicted": ""}, r"the hidden places hold zeros"),
+    (7, {"return out": "return torch.cat([predicted, visible], dim=1)"}, r"another order, but still not the image's"),
+    (8, {"2**bits": "bits"}, r"one of the two faults is repaired: the colors .* still has only 3 levels"),
+    (8, {" / 2 + 0.5": ""}, r"one of the two faults is repaired: a channel has 8 levels.* still have level 0"),
     (8, {" / 2 + 0.5": " + 0.5"}, r"shifted but not scaled"),
     (8, {LEVELS: "(colors * count).long()"}, r"white gets one level too many"),
     (8, {LABEL: "(red * bits + green) * bits + blue"}, r"the label is still put together with 3"),
     (8, {EDGES: "torch.arange(count) / count"}, r"an edge too many, at 0: 8 levels are separated by 7 edges"),
+    (8, {EDGES: "torch.arange(1, bits) / bits"}, r"the edges still separate only 3"),
+    (9, {"-second": "second"}, r"a sign is missing"),
     (9, {ROTATES: "x"}, r"nothing is rotated"),
     (9, {ANGLES: MIXED, ROTATES: RESCALED}, r"right because the result is rescaled"),
     (9, {ANGLES: MIXED, TURNED: HALVES}, r"a consistent rotation, but it pairs feature i with feature i \+ e/2"),
     (9, {TURNED: HALVES}, r"the turned features are concatenated in halves"),
     (9, {TURNED: "torch.stack([second, -first], dim=-1).flatten(-2)"}, r"turns in the other direction"),
     (9, {TURNED: "torch.cat([-second, first], dim=-1)"}, r"no longer alternate"),
-    (10, {WEIGHT: "keep"}, r"one of the two faults is repaired: the box .* count the pixels that are left"),
-    (10, {"half * width": "half * height"}, r"one of the two faults is repaired: the weight .* shape of the image"),
+    (10, {WEIGHT: "keep"}, r"one of the two faults is repaired: the box .* still not the share"),
+    (10, {"half * width": "half * height"}, r"one of the two faults is repaired: the weight .* as wide as it is high"),
     (10, {"half * height": "half * width"}, r"computed from the width"),
     (10, {WEIGHT: "box.float().mean()"}, r"share of the other image"),
     (11, {REGION: "regions[:, :, :, columns]"}, r"the upper and the lower edge no longer are"),
     (11, {ALLOWED: ALLOWED.replace("==", "!=")}, r"the mask is inverted"),
     (11, {f"{REGION} = number": f"{REGION} += number % 3"}, r"the upper and the lower edge no longer are"),
-    (12, {INPUT: "name.startswith(('cls_token', 'pos_embed', "}, r"one of the two faults .* at the rate of the head"),
+    (12, {INPUT: "name.startswith(('cls_token', 'pos_embed', "}, r"one of the two faults .* still learn faster"),
     (
         12,
         {"name not in tokens": "name not in ('cls_token', 'pos_embed')"},
-        r"one of the two faults .* still pulls them to 0",
+        r"one of the two faults .* still move toward 0",
     ),
     (12, {"layer = num_blocks + 1": "layer = 0"}, r"the final norm and the head too"),
     (12, {"ndim > 1": "ndim == 2"}, r"patch_embed\.proj\.weight has four axes"),
@@ -72,8 +72,8 @@ WRONG = [
 
 # case, what is done to the lesson's repair
 RIGHT = [
-    (7, {TAKES: "patches.gather(1, places[:, :, None].expand_as(patches))"}),
-    (7, {f"return {TAKES}": WRITES}),
+    (7, {"return out": f"return {PATCHES}[rows, {ORDER}.argsort(dim=1)]"}),
+    (7, {"return out": f"return {PATCHES}.gather(1, {ORDER}.argsort(dim=1)[:, :, None].expand_as(out))"}),
     (8, {LEVELS: "(colors * count).long().clamp(max=count - 1)"}),
     (8, {EDGES: "torch.linspace(0, 1, count + 1)[1:-1]", LABEL: "(red << 2 * bits) + (green << bits) + blue"}),
     (8, {" / 2 + 0.5": "", EDGES: f"{EDGES} * 2 - 1"}),

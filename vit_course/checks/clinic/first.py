@@ -75,7 +75,7 @@ EMBEDDED = [
 
 
 def nothing_saved(cls: type[nn.Module], mapping: Mapping) -> None:
-    """Tell a module whose state dict is empty that it is as it came in."""
+    """Tell a module whose state dict is empty that a copy which loads it is different."""
     if not build(cls, EMBEDDED[0].options).state_dict():
         raise still("clinic.nothing_saved")
 
@@ -158,6 +158,8 @@ def what_is_dropped(function: Callable, mapping: Mapping) -> None:
         raise still("clinic.same_tokens")
     if not by_image:
         raise fail("clinic.single_numbers")
+    if kept.all() or not kept.any():
+        raise fail("clinic.all_or_none")
     if abs(dropped - RATE) > 0.05:
         raise fail("clinic.another_rate", wanted=RATE, came=dropped)
     if abs(scale - 1 / (1 - RATE)) > 1e-4:
