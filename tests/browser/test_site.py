@@ -23,7 +23,16 @@ TEXTS = [path.stem + ".html" for path in sorted((ROOT / "docs" / "pages").glob("
 NOTEBOOKS = [path.relative_to(ROOT).with_suffix(".html").as_posix() for path in lessons() + assignments()]
 CASES = [path.replace(".ipynb", ".html") for path in clinic_pages() if path != CLINIC]
 PAGES = [*TEXTS, "api/index.html", *(f"api/{name}.html" for name in modules()), *NOTEBOOKS, *CASES]
-KINDS = ["index.html", "glossary.html", "results.html", "search.html", "api/attention.html", LESSON, NOTEBOOKS[-1], CASES[0]]
+KINDS = [
+    "index.html",
+    "glossary.html",
+    "results.html",
+    "search.html",
+    "api/attention.html",
+    LESSON,
+    NOTEBOOKS[-1],
+    CASES[0],
+]
 
 
 @pytest.fixture(scope="module")
