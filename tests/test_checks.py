@@ -295,3 +295,12 @@ def test_a_failed_check_shows_itself_in_a_few_lines():
 def test_something_that_cannot_be_called_is_refused(thing):
     with pytest.raises(checks.CheckFailed, match="takes a function or class"):
         checks.patchify(thing)
+
+
+@pytest.mark.parametrize(("inside", "noted"), [("    scale = 2.0\n", False), ("", True)])
+def test_a_number_of_the_notebook_is_noted_and_one_of_an_enclosing_function_is_not(inside, noted):
+    part = "    def part(query, key):\n        return query @ key.mT * scale\n    return part\n"
+    source = f"scale = 3.0\n\ndef outer():\n{inside}{part}"
+    with pytest.raises(checks.CheckFailed) as caught:
+        checks.attention_weights(built(source, "outer")())
+    assert ("Your code reads `scale` from the notebook around it (3.0)" in str(caught.value)) is noted

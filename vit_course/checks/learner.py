@@ -251,7 +251,7 @@ def borrowed(subject: object) -> str:
     notes = []
     for function in functions:
         if isinstance(function, FunctionType) and function.__module__ != nn.Module.__module__:
-            for name in sorted(read_from_outside(function)):
+            for name in sorted(read_from_outside(function) - set(function.__code__.co_freevars)):
                 value = function.__globals__.get(name)
                 if isinstance(value, (Tensor, np.ndarray, Number)) and not name.isupper():
                     notes.append(sentence("learner.borrowed", name=name, value=named(value)))
