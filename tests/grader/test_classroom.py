@@ -248,7 +248,7 @@ def test_one_run_at_a_time(tmp_path, course):
     folder = write_class(tmp_path / "class", course)
     with (folder / ".grading").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert "another grading run is at work" in command("grade", "--class", folder).stderr
+        assert "another grading run is active" in command("grade", "--class", folder).stderr
 
 
 # What stops a command, with a line that helps

@@ -18,7 +18,7 @@ from tools.solve_lessons import solved
 from vit_course import checks
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
-RUN_WHOLE = {f"{number:02}" for number in range(9)}  # with every solution, by tests/lessons
+RUN_WHOLE = {f"{number:02}" for number in range(10)}  # with every solution, by tests/lessons
 LESSONS = [path for path in lessons() if path.name[:2] not in RUN_WHOLE]
 STUDENT_EDITIONS = sorted(NOTEBOOKS.glob("assignments/release/*/*.ipynb"))
 
