@@ -120,7 +120,7 @@ class SmallModel(nn.Module):
     def __init__(self, in_features: int, hidden_dim: int, num_classes: int) -> None:
         super().__init__()
         self.linear = nn.Linear(in_features, hidden_dim, bias=False)
-        self.norm = nn.BatchNorm1d(hidden_dim)
+        self.norm = nn.BatchNorm1d(hidden_dim, eps=0.1)  # few images: rounding is not magnified
         self.head = nn.Linear(hidden_dim, num_classes)
         self.seen = []
 
