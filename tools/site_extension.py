@@ -89,7 +89,7 @@ def point_to_live_figures(app: Sphinx, doctree: nodes.document) -> None:
     for cell in parts_of_a_notebook(doctree, "cell_code"):
         code = next(cell.findall(nodes.literal_block)).astext()
         if re.search(r"\bexplore\.\w+\(", code) and any(cell.findall(nodes.image)):
-            words = f"A still of a picture that answers when touched: open this lesson in {where}."
+            words = f"This figure is interactive when you open the lesson in {where}."
             cell.append(nodes.raw("", f'<p class="course-touch">{words}</p>', format="html"))
 
 
