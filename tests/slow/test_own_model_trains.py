@@ -67,12 +67,15 @@ def test_one_step_of_their_own_is_one_step_of_the_reference(own, sets):
 
 
 def test_own_model_reaches_the_recorded_accuracy(own, sets):
-    """The median of five seeds is recorded; a whole run of the reader's model lies within chance of it."""
+    """Five whole runs of the reader's model: their median is the recorded one, within the chance of the test images."""
     scores = sorted(run["test_accuracy"] for run in RECORDED)
     assert [run["seed"] for run in RECORDED] == [0, 1, 2, 3, 4]
     assert all(run["recipe"] == dict(model=train_digits.MODEL, fit=train_digits.FIT) for run in RECORDED)
     median = statistics.median(scores)
     assert median > 0.96
-    model, _ = trained(own["VisionTransformer"], own["fit"], sets, epochs=train_digits.FIT["epochs"], seed=0)
+    options = dict(epochs=train_digits.FIT["epochs"])
+    models = [trained(own["VisionTransformer"], own["fit"], sets, seed=seed, **options)[0] for seed in range(5)]
+    own_median = statistics.median(own["evaluate"](model, sets[2])[1] for model in models)
+    print(f"median of five seeds: {own_median:.4f}, recorded {median:.4f}")
     deviation = (median * (1 - median) / len(sets[2])) ** 0.5
-    assert abs(own["evaluate"](model, sets[2])[1] - median) <= max(2 * deviation, 1 / len(sets[2]))
+    assert abs(own_median - median) <= deviation
