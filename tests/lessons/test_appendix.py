@@ -10,8 +10,19 @@ ROWS = ["eps 1e-12", "eps 1e-5", "GELU by tanh", "mean of the patches", "q k v i
 
 
 def test_the_solutions_pass_their_checks(lesson_appendix):
-    for name in ("count_tokens", "reorder_qkv"):
+    for name in ("changed_tokens", "count_tokens", "reorder_qkv"):
         assert lesson_appendix["checks"].exercise(lesson_appendix[name]).passed
+
+
+def test_the_counts_tell_the_three_versions_apart(lesson_appendix):
+    """The answer says: a has the norms over maps, b creates layers on every call, c is correct."""
+    count, images, blackened = (lesson_appendix[name] for name in ("changed_tokens", "images", "blackened"))
+    found = {}
+    for letter, place in zip("abc", lesson_appendix["hidden_order"], strict=True):
+        version = lesson_appendix["suspects"][place]
+        pairs = [count(version(images), version(others)) for others in (images, blackened)]
+        found[letter] = [counts.unique().tolist() for counts in pairs]
+    assert found == {"a": [[0], [36]], "b": [[36], [36]], "c": [[0], [1]]}
 
 
 def test_reordered_weights_of_the_post_fit_our_attention(lesson_appendix):

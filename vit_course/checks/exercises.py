@@ -1,5 +1,6 @@
 """The lessons' small exercises: what each answer is compared with, so that no solution is printed next to its stub."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -103,6 +104,21 @@ def photo_as_input(photo: torch.Tensor) -> torch.Tensor:
     return F.adaptive_avg_pool2d(((red + green + blue) / 3).reshape(1, 1, square, square), 28)
 
 
+def changed_tokens() -> Exercise:
+    """Return how many tokens of each image differ, counted one by one; some differ in one feature, or by too little."""
+
+    def oracle(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
+        counts = torch.zeros(len(before), dtype=torch.int64)
+        for image, token in itertools.product(*map(range, before.shape[:2])):
+            counts[image] += not torch.allclose(before[image, token], after[image, token], rtol=0, atol=1e-4)
+        return counts
+
+    tokens = formula(3, 5, 4)
+    changes = torch.zeros(3, 5, 4)
+    changes[0, 2, 1], changes[0, 4], changes[1], changes[2, 0] = -1.0, 0.5, 0.01, 1e-6
+    return Exercise(oracle, [(tokens, tokens + changes), (tokens[:2], tokens[:2])])
+
+
 def count_tokens() -> Exercise:
     """Return the tokens of the patches that a convolution cuts from a square image; the oracle runs the convolution."""
 
@@ -126,6 +142,7 @@ EXERCISES: dict[str, Callable[[], Exercise]] = {
         [(formula(1, 1, 8), formula(6, 9, 8)), (formula(1, 1, 5), formula(2, 4, 5))],
     ),
     "embed_images": embed_images,
+    "changed_tokens": changed_tokens,
     "count_tokens": count_tokens,
     "reorder_qkv": lambda: Exercise(
         lambda weight, num_heads: torch.cat([weight[0::3], weight[1::3], weight[2::3]]),
