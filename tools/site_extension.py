@@ -126,7 +126,7 @@ def quotes_as_written(app: Sphinx, doctree: nodes.document) -> None:
 def mark_commands_to_complete(app: Sphinx, doctree: nodes.document) -> None:
     """Give a command in which the reader has to put an address no button that copies it."""
     for block in doctree.findall(nodes.literal_block):
-        if "<address of the repository>" in block.astext():
+        if "git clone ADDRESS" in block.astext():
             block["classes"].append("no-copy")
 
 

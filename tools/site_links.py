@@ -158,7 +158,7 @@ def on_the_site(text: str, origin: str) -> str:
         return repository and repository.file(path)
 
     if repository:
-        text = text.replace("git clone <address of the repository>", f"git clone {repository.address}")
+        text = text.replace("git clone ADDRESS", f"git clone {repository.address}")
     return rewrite(text, origin, lead)
 
 

@@ -307,7 +307,7 @@ def test_a_mistake_fails_the_build(tmp_path):
     source = tmp_path / "source"
     source.mkdir()
     links = "[there](other.md#2-there), [nowhere](other.md#nowhere), [gone](gone.md), $\\nothing x$"
-    commands = "```\ngit clone <address of the repository>\n```\n\n```\nmake test\n```"
+    commands = "```\ngit clone ADDRESS\n```\n\n```\nmake test\n```"
     (source / "index.md").write_text(
         f"# One\n\n{links}.\n\n{commands}\n\n```{{toctree}}\nother\n```\n", encoding="utf-8"
     )
