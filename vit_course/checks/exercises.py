@@ -115,7 +115,7 @@ def changed_tokens() -> Exercise:
 
     tokens = formula(3, 5, 4)
     changes = torch.zeros(3, 5, 4)
-    changes[0, 2, 1], changes[0, 4], changes[1], changes[2, 0] = -1.0, 0.5, 0.01, 1e-6
+    changes[0, 2, 1], changes[0, 4], changes[1], changes[2, 0] = -3e-4, 0.5, 0.01, 1e-6
     return Exercise(oracle, [(tokens, tokens + changes), (tokens[:2], tokens[:2])])
 
 
