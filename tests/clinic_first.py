@@ -10,6 +10,7 @@ SYMPTOMS = {
 }
 
 SOFTMAX = "(scores * scale).softmax(dim=-1)"
+IDENTITY = "torch.eye(key.shape[2]).expand(*key.shape[:3], -1)"
 FILL = "scores.masked_fill(~mask, torch.finfo(scores.dtype).min)"
 CLASS_TOKEN = "nn.Parameter(0.02 * torch.randn(1, 1, hidden_dim))"
 CAT = "torch.cat([class_token, patches], dim=1)"
@@ -56,7 +57,7 @@ WRONG = [
 ]
 RIGHT = [
     (1, {SOFTMAX: "(query * scale @ key.transpose(-2, -1)).softmax(dim=-1)"}),
-    (1, {SOFTMAX: "F.scaled_dot_product_attention(query, key, torch.eye(key.shape[2]).expand(*key.shape[:3], -1))"}),
+    (1, {SOFTMAX: f"torch.nn.functional.scaled_dot_product_attention(query, key, {IDENTITY})"}),
     (2, {"scores = scores.masked_fill(": "scores.masked_fill_("}),
     (2, {FILL: "torch.where(mask, scores, float('-inf'))"}),
     (3, {CLASS_TOKEN: "nn.Parameter(torch.empty(1, 1, hidden_dim).normal_(std=0.02))"}),
