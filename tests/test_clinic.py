@@ -4,6 +4,7 @@ The broken pieces and the repairs are the lesson's own, taken from the notebook.
 styles, are edits of the lesson's repair (``clinic_first.py``, ``clinic_second.py``).
 """
 
+import dis
 import linecache
 import re
 from contextlib import nullcontext
@@ -66,6 +67,7 @@ def cases() -> list[Lesson]:
 
 
 CASES = cases()
+IMPORTED = {"torch", "nn", "F", "checks", "rearrange"}  # by several cases, which run alone
 BY_NUMBER = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.number}-{case.name}")
 
 
@@ -86,6 +88,19 @@ def test_a_case_runs_without_the_others(case, monkeypatch):
             stored = "".join(output.get("text", "") for output in cell.outputs)
             if "nbval-ignore-output" not in cell.metadata.get("tags", []):
                 assert stored == "".join(f"{line}\n" for line in printed)
+
+
+def test_no_case_overwrites_what_another_one_has_defined():
+    """So that a reader's measurements of one case still work after another case has been run."""
+    owners, number = {}, 0
+    for cell in NOTEBOOK.cells:
+        if heading := re.match(r"## 10\.(\d+) ", cell.source):
+            number = int(heading[1])
+        if cell.cell_type == "code":
+            code = compile(cell.source, "<cell>", "exec")
+            stored = {each.argval for each in dis.get_instructions(code) if each.opname == "STORE_NAME"}
+            for name in stored - IMPORTED:
+                assert owners.setdefault(name, number) == number, name
 
 
 @BY_NUMBER
