@@ -10,6 +10,7 @@ SYMPTOMS = {
 }
 
 SOFTMAX = "(scores * scale).softmax(dim=-1)"
+IDENTITY = "torch.eye(key.shape[2]).expand(*key.shape[:3], -1)"
 FILL = "scores.masked_fill(~mask, torch.finfo(scores.dtype).min)"
 CLASS_TOKEN = "nn.Parameter(0.02 * torch.randn(1, 1, hidden_dim))"
 CAT = "torch.cat([class_token, patches], dim=1)"
@@ -23,6 +24,7 @@ WRONG = [
     (1, {"query.shape[-1] **": "(query.shape[1] * query.shape[-1]) **"}, "root of the whole token's width"),
     (2, {"~mask": "mask"}, "one of the two faults .* to the keys that it forbids"),
     (2, {"torch.finfo(scores.dtype).min": "0.0"}, "filled with 0"),
+    (2, {"torch.finfo(scores.dtype).min": "-10.0"}, "a number that is not low enough"),
     (2, {FILL: "scores", "scores.softmax(dim=-1)": "scores.softmax(dim=-1) * mask"}, "after the softmax"),
     (3, {CLASS_TOKEN: "nn.Parameter(torch.randn(1, 1, hidden_dim)) * 0.02"}, "class_token is a plain tensor"),
     (3, {CLASS_TOKEN: "nn.Parameter(torch.randn(1, 1, hidden_dim))"}, "a standard deviation of .* meant to be 0.02"),
@@ -44,6 +46,8 @@ WRONG = [
         "one of the two faults .* a different place in the batch",
     ),
     (4, {"tokens + ": "tokens - "}, "are subtracted"),
+    (4, {"0.02 * ": ""}, "a standard deviation of .* meant to be 0.02"),
+    (4, {f"0.02 * {TABLE}": "torch.zeros(1, num_tokens, hidden_dim)"}, "a standard deviation of 0.000"),
     (5, {KEEP: "torch.rand(branch.shape)"}, "single tokens or features"),
     (5, {KEEP: "torch.rand(branch.shape[0], branch.shape[1], 1)"}, "single tokens or features"),
     (5, {KEEP: "torch.rand(1, 1, 1)"}, "random number of its own"),
@@ -56,7 +60,7 @@ WRONG = [
 ]
 RIGHT = [
     (1, {SOFTMAX: "(query * scale @ key.transpose(-2, -1)).softmax(dim=-1)"}),
-    (1, {SOFTMAX: "F.scaled_dot_product_attention(query, key, torch.eye(key.shape[2]).expand(*key.shape[:3], -1))"}),
+    (1, {SOFTMAX: f"torch.nn.functional.scaled_dot_product_attention(query, key, {IDENTITY})"}),
     (2, {"scores = scores.masked_fill(": "scores.masked_fill_("}),
     (2, {FILL: "torch.where(mask, scores, float('-inf'))"}),
     (3, {CLASS_TOKEN: "nn.Parameter(torch.empty(1, 1, hidden_dim).normal_(std=0.02))"}),

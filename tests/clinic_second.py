@@ -10,11 +10,17 @@ MIXED = "(positions[:, None] * frequencies).repeat(1, 2)"
 HALVES = "torch.cat([-x[..., x.shape[-1] // 2 :], x[..., : x.shape[-1] // 2]], dim=-1)"
 RESCALED = f"torch.nn.functional.normalize({ROTATES}, dim=-1) * x.norm(dim=-1, keepdim=True)"
 COMPLEX = "torch.view_as_complex(x.unflatten(-1, (-1, 2))) * torch.exp(1j * angles[:, ::2])"
+STRETCHED = {"F.avg_pool2d(images,": "F.avg_pool2d((images - images.min()) / (images.max() - images.min()),"}
 LEVELS, EDGES = "torch.bucketize(colors, edges)", "torch.arange(1, count) / count"
 CHANNELS_LAST = {
     "torch.zeros(1, 1, size, size)": "torch.zeros(1, size, size, 1)",
     "regions[:, :, rows, columns]": "regions[:, rows, columns]",
     "1 1 (a p) (b q)": "1 (a p) (b q) 1",
+}
+EQUAL = "(torch.where(box, images.flip(0), images)[0] == images[0]).float().mean()"
+INSIDE = {
+    "- row)": "- min(max(row, half * height), height - half * height))",
+    "- column)": "- min(max(column, half * width), width - half * width))",
 }
 WEIGHT = "1 - box.float().mean()"
 REGION = "regions[:, :, rows, columns]"
@@ -36,6 +42,7 @@ SYMPTOMS = {
 WRONG = [
     (7, {"return out": f"return {PATCHES}[rows, {ORDER}]"}, r"in the wrong direction"),
     (7, {"return out": f"return {PATCHES}[rows, {EXCHANGED}.argsort(dim=1)]"}, r"concatenated in different orders"),
+    (7, {"hidden_at]": "hidden_at.flip(1)]"}, r"some patches are still not at their places"),
     (7, {"_at]": "_at[:1]]"}, r"by the mask of the first one"),
     (7, {"new_empty": "new_zeros", "out[rows, hidden_at] = predicted": ""}, r"the hidden places hold zeros"),
     (7, {"return out": "return torch.cat([predicted, visible], dim=1)"}, r"another order, but still not the image's"),
@@ -46,6 +53,11 @@ WRONG = [
     (8, {LABEL: "(red * bits + green) * bits + blue"}, r"the label is still put together with 3"),
     (8, {EDGES: "torch.arange(count) / count"}, r"an edge too many, at 0: 8 levels are separated by 7 edges"),
     (8, {EDGES: "torch.arange(1, bits) / bits"}, r"the edges still separate only 3"),
+    (8, {EDGES: "torch.linspace(0, 1, count)"}, r"the edges include both ends of the range"),
+    (8, {EDGES: "torch.linspace(-1, 1, count)", " / 2 + 0.5": ""}, r"the edges include both ends of the range"),
+    (8, {LEVELS: "(colors * (count - 1)).round().long()"}, r"all 8 levels must be equally wide"),
+    (8, {" / 2 + 0.5": "", **STRETCHED}, r"the scale depends on the images now"),
+    (9, {"positions[:, None]": "(positions - positions[0])[:, None]"}, r"counted from the first token"),
     (9, {"-second": "second"}, r"a sign is missing"),
     (9, {ROTATES: "x"}, r"nothing is rotated"),
     (9, {ANGLES: MIXED, ROTATES: RESCALED}, r"right because the result is rescaled"),
@@ -53,11 +65,15 @@ WRONG = [
     (9, {TURNED: HALVES}, r"the turned features are concatenated in halves"),
     (9, {TURNED: "torch.stack([second, -first], dim=-1).flatten(-2)"}, r"turns in the other direction"),
     (9, {TURNED: "torch.cat([-second, first], dim=-1)"}, r"no longer alternate"),
-    (10, {WEIGHT: "keep"}, r"one of the two faults is repaired: the box .* still not the share"),
+    (10, {WEIGHT: "keep"}, r"the weight is still the share that was asked for"),
     (10, {"half * width": "half * height"}, r"one of the two faults is repaired: the weight .* as wide as it is high"),
     (10, {"half * height": "half * width"}, r"computed from the width"),
+    (10, {WEIGHT: EQUAL}, r"pixels outside the box"),
+    (10, INSIDE, r"the box is moved into the image"),
     (10, {WEIGHT: "box.float().mean()"}, r"share of the other image"),
     (11, {REGION: "regions[:, :, :, columns]"}, r"the upper and the lower edge no longer are"),
+    (11, {ALLOWED: f"100.0 * ({ALLOWED}) - 100.0"}, r"must have the type torch\.bool"),
+    (11, {REGION: "regions[:, :, :-1, columns]"}, r"for some pairs of tokens the mask is still wrong"),
     (11, {ALLOWED: ALLOWED.replace("==", "!=")}, r"the mask is inverted"),
     (11, {f"{REGION} = number": f"{REGION} += number % 3"}, r"the upper and the lower edge no longer are"),
     (12, {INPUT: "name.startswith(('cls_token', 'pos_embed', "}, r"one of the two faults .* still learn faster"),

@@ -160,9 +160,9 @@ RULES = (ids, code, outputs, pictures, prose, your_turns)
 
 @dataclass
 class Exercise:
-    """One "Your turn": the prose with hints and solution, the stub in the next cell, the check in the one after."""
+    """One "Your turn": the prose with hints and solution, the stub, and the check in the cell after it."""
 
-    index: int
+    index: int  # of the cell before the stub
     stretch: bool
     folded: list[str]
     solution: str
@@ -174,12 +174,11 @@ class Exercise:
 def exercises(notebook: NotebookNode) -> Iterator[Exercise]:
     """Yield every exercise of a lesson."""
     for index, head, solution in turns(notebook):
-        source = notebook.cells[index].source
         stub, check = [*notebook.cells[index + 1 : index + 3], *[new_code_cell()] * 2][:2]
         yield Exercise(
             index=index,
             stretch=bool(head[1]),
-            folded=re.findall(r"<summary>(.*?)</summary>", source[source.index("**Your turn") :]),
+            folded=re.findall(r"<summary>(.*?)</summary>", head.string[head.start() :]),
             solution=solution,
             names=re.findall(r"^(?:def|class) (\w+)", stub.source, re.MULTILINE),
             checked=next(iter(re.findall(CHECK, check.source, re.MULTILINE)), None),

@@ -17,11 +17,17 @@ from tools.site_links import ROOT, lessons
 
 
 def turns(notebook: NotebookNode) -> Iterator[tuple[int, re.Match, str]]:
-    """Yield every exercise: its cell's index, its heading, its solution. The stub is the next cell, then the check."""
+    """Yield every exercise: the index of the cell before its stub and check, its heading, its solution.
+
+    The cell before the stub is the exercise's text, except in the bug clinic, where the text comes after the check.
+    """
+    checked = None
     for index, cell in enumerate(notebook.cells):
+        checked = index if "checks.clinic(" in cell.source else checked
         head = re.search(r"^\*\*Your turn(, stretch)?\*\* · \d+ minutes? · (●○○|●●○|●●●)", cell.source, re.M)
         if cell.cell_type == "markdown" and head:
-            yield index, head, "\n\n".join(re.findall(r"```python\n(.*?)```", cell.source, re.DOTALL))
+            before = index if checked is None else checked - 2
+            yield before, head, "\n\n".join(re.findall(r"```python\n(.*?)```", cell.source, re.DOTALL))
 
 
 def solved(notebook: NotebookNode) -> NotebookNode:

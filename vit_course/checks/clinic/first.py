@@ -80,13 +80,17 @@ def nothing_saved(cls: type[nn.Module], mapping: Mapping) -> None:
         raise still("clinic.nothing_saved")
 
 
-def starts_small(cls: type[nn.Module], mapping: Mapping) -> None:
-    """Check the standard deviation that the parameters start with."""
-    with torch.random.fork_rng():
-        module = build(cls, dict(num_patches=99, hidden_dim=100))
-    for name, parameter in module.named_parameters():
-        if not 0.01 < parameter.std() < 0.03:
-            raise fail("clinic.another_start", name=name, came=parameter.std().item())
+def starts_small(**options: int) -> Callable[[type[nn.Module], Mapping], None]:
+    """Return a check of the standard deviation that the parameters start with."""
+
+    def behavior(cls: type[nn.Module], mapping: Mapping) -> None:
+        with torch.random.fork_rng():
+            module = build(cls, options)
+        for name, parameter in module.named_parameters():
+            if not 0.01 < parameter.std() < 0.03:
+                raise fail("clinic.another_start", name=name, came=parameter.std().item())
+
+    return behavior
 
 
 class Positions(nn.Module):
@@ -186,8 +190,9 @@ FIRST = [
     repair("rows", "attention_weights", attention.attention_weights, [PAIRS], "rows attention_weights", stages=STAGES),
     repair("padding", "masked_weights", masked_reference, [MASKED], "masked_weights"),
     repair("saved", "class_and_positions", Embedding, [EMBEDDED], "class_and_positions", before=[nothing_saved],
-           behaviors=[starts_small]),
-    repair("places", "table_of_positions", Positions, [PLACES], "table_of_positions", before=[what_moves]),
+           behaviors=[starts_small(num_patches=99, hidden_dim=100)]),
+    repair("places", "table_of_positions", Positions, [PLACES], "table_of_positions", before=[what_moves],
+           behaviors=[starts_small(batch_size=3, num_tokens=99, hidden_dim=100)]),
     repair("paths", "drop_path", path_reference, [PATHS], "drop_path", before=[what_is_dropped]),
     repair("grid", "resampled_positions", grid_reference, [GRIDS], "resampled_positions"),
 ]  # fmt: skip

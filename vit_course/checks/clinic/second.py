@@ -10,13 +10,15 @@ from vit_course.checks import twins
 from vit_course.checks.clinic.repair import repair
 from vit_course.checks.compare import formula
 from vit_course.checks.engine import Case, call
+from vit_course.checks.verdict import fail
 
 
 def rebuild_case(label: str, orders: list[list[int]], visible: int) -> Case:
     """Return visible and predicted patches of images with these orders of the patches."""
     order, n = torch.tensor(orders), len(orders[0])
     patches = formula(len(orders), n, 3)
-    return Case(label, (patches[:, :visible], patches[:, visible:], order[:, :visible], order[:, visible:]))
+    return Case(label, (patches[:, :visible], patches[:, visible:], order[:, :visible], order[:, visible:]),
+                fault="clinic.out_of_place")  # fmt: skip
 
 
 ORDERS = [
@@ -35,6 +37,7 @@ def colorful(b: int, h: int, w: int) -> Tensor:
 PAINTED = [
     Case("16 patches, 3 bits", (colorful(2, 8, 8), 2, 3)),
     Case("12 patches, 2 bits", (colorful(1, 6, 8), 2, 2)),
+    Case("images from -0.8 to 0.4", (0.6 * formula(2, 3, 8, 8) - 0.2, 2, 3)),
 ]
 
 ROTATED = [
@@ -59,16 +62,31 @@ def mixed(function: Callable, case: Case) -> object:
     return Mixed(images, weight.item() if isinstance(weight, Tensor) and weight.numel() == 1 else weight)
 
 
+BACKGROUND = formula(2, 1, 8, 16).where(torch.arange(16) % 4 == 0, 0.5)
+
 MIXES = [
     Case("a wide image, a box at its border", (formula(2, 1, 8, 16), 0.5, 3, 1)),
     Case("a square image, a box in the middle", (formula(3, 2, 9, 9), 0.4, 4, 4)),
     Case("a tall image, a box in a corner", (formula(2, 1, 12, 5), 0.2, 11, 4)),
+    Case("two images with the same background", (BACKGROUND, 0.5, 3, 1)),
 ]
 
-WINDOWS = [
-    Case("8 × 8 tokens, windows of 4, shifted by 2", kwargs=dict(size=8, window=4, shift=2)),
-    Case("9 × 9 tokens, windows of 3, shifted by 1", kwargs=dict(size=9, window=3, shift=1)),
-]
+
+def allowed(function: Callable, case: Case) -> object:
+    """Return the learner's mask, which must be one of True and False."""
+    mask = call(function, case)
+    if isinstance(mask, Tensor) and mask.dtype != torch.bool:
+        raise fail("clinic.not_boolean", came=mask.dtype)
+    return mask
+
+
+def window_case(size: int, window: int, shift: int) -> Case:
+    """Return a square grid of tokens, cut into square windows."""
+    label = f"{size} × {size} tokens, windows of {window}, shifted by {shift}"
+    return Case(label, kwargs=dict(size=size, window=window, shift=shift), fault="clinic.other_pairs")
+
+
+WINDOWS = [window_case(8, 4, 2), window_case(9, 3, 1)]
 
 
 def settings(function: Callable, case: Case) -> Tensor:
@@ -82,14 +100,15 @@ def settings(function: Callable, case: Case) -> Tensor:
     return torch.tensor([function(name, ndim, blocks) for name, ndim in tokens + layers + inside])
 
 
-DEPTHS = [Case(f"{blocks} blocks", kwargs=dict(num_blocks=blocks)) for blocks in (12, 3)]
+ROWS = "rows cls_token, reg_token, pos_embed, …; columns factor, weight decay"
+DEPTHS = [Case(f"{blocks} blocks ({ROWS})", kwargs=dict(num_blocks=blocks)) for blocks in (12, 3)]
 
 SECOND = [
     repair("rebuild", "rebuild_patches", twins.rebuild_patches, [ORDERS], "rebuild_patches"),
     repair("colors", "color_labels", twins.color_labels, [PAINTED], "color_labels", gradients=False),
     repair("rotary", "rotate_pairs", twins.rotate_pairs, [ROTATED], "rotate_pairs"),
     repair("cutmix", "cutmix", twins.cutmix, [MIXES], "cutmix", run=mixed, gradients=False),
-    repair("windows", "window_mask", twins.window_mask, [WINDOWS], "window_mask", gradients=False),
+    repair("windows", "window_mask", twins.window_mask, [WINDOWS], "window_mask", run=allowed, gradients=False),
     repair(
         "registers", "layer_settings", twins.layer_settings, [DEPTHS], "layer_settings", run=settings, gradients=False
     ),
