@@ -197,7 +197,7 @@ EXERCISES: dict[str, Callable[[], Exercise]] = {
                 for epoch in range(step + 1)
             ]
         ).split(batch_size)[step],
-        [(0, 10, 4, 0), (5, 10, 4, 3), (7, 12, 4, 1)],
+        [(0, 10, 4, 0), (9, 10, 4, 3), (7, 12, 4, 1)],
     ),
     "prepare_photo": lambda: Exercise(photo_as_input, [landscape(56, 90), landscape(91, 60), landscape(30, 30)]),
 }
