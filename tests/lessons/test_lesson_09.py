@@ -92,12 +92,16 @@ def test_distances_and_positions(lesson_09):
     assert lesson_09["mirrored"].sum() == 31
 
 
-def test_the_last_component_is_brightness(lesson_09):
+def test_the_last_component_is_brightness_and_the_only_one_that_matters(lesson_09):
     likeness = (lesson_09["components"].flatten(1).sum(dim=-1) / 4).abs()
     assert likeness.argmax() == 15
     assert likeness[15] > 0.99 > 0.1 > likeness[:15].max()
-    share = lesson_09["share_of_brightness"]
-    assert [round(100 * share(each)) for each in (torch.eye(16), lesson_09["projection"].weight)] == [74, 19]
+    assert round(100 * lesson_09["shares"][15].item(), 1) == 0.7
+    remaining = [round(each, 1) for each in lesson_09["remaining"]]
+    assert (min(remaining[:15]), max(remaining[:15]), remaining[15]) == (90.4, 92.4, 43.4)
+    shade, rest = lesson_09["bright"], lesson_09["pixels"] - lesson_09["bright"]
+    parts = [each.flatten(0, 1).var(dim=0).sum().item() for each in (shade, rest)]
+    assert round(parts[0] / sum(parts), 2) == 0.74
 
 
 def test_features_by_depth(lesson_09):
@@ -125,7 +129,14 @@ def test_heads_cost_little_alone_and_much_together(lesson_09):
     assert round(percent(lesson_09["labels"][:200] == pullover), 1) == 13.5
 
 
-def test_the_boot_needs_its_sole_as_a_whole(lesson_09):
-    left, whole = lesson_09["without_sole"], lesson_09["classify"](lesson_09["few"][:1])[0]
-    assert (round(whole[9].item(), 2), round(left[9].item(), 2)) == (4.16, 2.67)
-    assert lesson_09["names"][left.argmax()] == "Sneaker"
+def test_another_region_matters_more_for_the_boot_than_its_sole(lesson_09):
+    left, attention = lesson_09["without_region"], lesson_09["boot"] / lesson_09["boot"].sum()
+    logits = {region: round(each[9].item(), 2) for region, each in left.items()}
+    assert len(logits) == 14
+    assert (logits["row", 5], logits["row", 3], logits["column", 1]) == (2.67, 2.93, 0.35)
+    assert sorted(logits, key=logits.get)[:3] == [("column", 1), ("row", 5), ("row", 3)]
+    predicted = {region: lesson_09["names"][each.argmax()] for region, each in left.items()}
+    others = {region: name for region, name in predicted.items() if name != "Ankle boot"}
+    assert others == {("row", 5): "Sneaker", ("column", 1): "Bag"}
+    assert [round(100 * each.item()) for each in (attention[3].sum(), attention[:, 1].sum())] == [12, 10]
+    assert lesson_09["black"][0].reshape(7, 7)[:, 1].sum() >= 4  # a lot of background

@@ -134,10 +134,10 @@ def test_lesson_8_prepares_a_photo_as_torchvision_does_for_the_weights_that_it_l
     preset, categories = weights.transforms(), weights.meta["categories"]
     assert any(weights.url in cell.source for cell in cells)
     assert (len(categories), categories[0]) == (1000, "tench")
-    (source,) = [cell.source for cell in cells if "def prepare_photo(" in cell.source]
+    (source,) = [cell.source for cell in cells if "def prepare_for_imagenet(" in cell.source]
     names = dict(torch=torch, F=F, rearrange=rearrange)
     exec(source, names)
     for h, w in ((300, 500), (500, 301), (256, 256), (224, 640)):
         picture = torch.rand(3, h, w, generator=torch.Generator().manual_seed(0))
-        prepared = names["prepare_photo"](rearrange(255 * picture, "c h w -> h w c").numpy())
+        prepared = names["prepare_for_imagenet"](rearrange(255 * picture, "c h w -> h w c").numpy())
         torch.testing.assert_close(prepared, preset(picture), rtol=0, atol=1e-5)

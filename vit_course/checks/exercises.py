@@ -188,6 +188,17 @@ EXERCISES: dict[str, Callable[[], Exercise]] = {
             (torch.tensor([0.5]), torch.tensor([0.4]), 360),
         ],
     ),
+    "batch_of_step": lambda: Exercise(  # all epochs in a row, cut into batches
+        lambda step, images, batch_size, seed: torch.cat(
+            [
+                torch.randperm(images, generator=torch.Generator().manual_seed(seed + epoch))[
+                    : images - images % batch_size
+                ]
+                for epoch in range(step + 1)
+            ]
+        ).split(batch_size)[step],
+        [(0, 10, 4, 0), (9, 10, 4, 3), (7, 12, 4, 1)],
+    ),
     "prepare_photo": lambda: Exercise(photo_as_input, [landscape(56, 90), landscape(91, 60), landscape(30, 30)]),
 }
 
