@@ -154,21 +154,18 @@ def test_the_solved_editions_differ_in_their_stubs_alone(tmp_path):
 
 def test_nbval_compares_stored_outputs(tmp_path):
     """The command of ``make test`` is green on a right output, red on a wrong one, and deaf to what it ignores."""
-
-    def notebook(stored, tags=()):
-        cell = new_code_cell("print(1 + 1)", metadata={"tags": list(tags)}, execution_count=1)
-        cell.outputs = [new_output("stream", name="stdout", text=stored)]
-        return new_notebook(cells=[cell], metadata=nbformat.from_dict(execute_notebooks.METADATA))
-
-    nbformat.write(notebook("2\n"), tmp_path / "right.ipynb")
-    nbformat.write(notebook("3\n"), tmp_path / "wrong.ipynb")
-    nbformat.write(notebook("3\n", ["nbval-ignore-output"]), tmp_path / "ignored.ipynb")
+    cells = []
+    for stored, tags in (("2\n", []), ("3\n", []), ("3\n", ["nbval-ignore-output"])):
+        output = new_output("stream", name="stdout", text=stored)
+        cells.append(new_code_cell("print(1 + 1)", metadata={"tags": tags}, execution_count=1, outputs=[output]))
+    kernel = nbformat.from_dict(execute_notebooks.METADATA)
+    nbformat.write(new_notebook(cells=cells, metadata=kernel), tmp_path / "one.ipynb")
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     options = re.search(r"^NBVAL := (.*)$", makefile, flags=re.MULTILINE)[1].split()
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr
-    assert "wrong.ipynb" in done.stdout
+    assert "one.ipynb::Cell 1" in done.stdout
 
 
 def test_normalizing_stores_no_widget():

@@ -10,11 +10,8 @@ from torch import nn
 
 from tools.benchmarks import machine, report, time_to_accuracy, timed_runs
 from tools.benchmarks.published_recipes import RECIPES, flip_and_resized_crop
-from vit_course import data, training
+from vit_course import training
 from vit_course.data import LabelledImages
-from vit_course.train import loop
-from vit_course.train.loop import Trainer
-from vit_course.train.run_folder import RunFolder
 
 OURS = time_to_accuracy.OURS
 
@@ -110,21 +107,12 @@ def torch_layer(block, d, mlp, *, scale):
 
 
 def test_flips_and_crops_show_a_window_of_each_image():
-    across = torch.arange(28.0).expand(28, 28)
-    ramps = torch.stack([across, across.T]).expand(400, 2, 28, 28)  # each pixel says where it comes from
-    cropped = flip_and_resized_crop(ramps, torch.Generator().manual_seed(0))
+    across = torch.arange(28.0).expand(400, 1, 28, 28)  # each pixel is the column that it comes from
+    cropped = flip_and_resized_crop(across, torch.Generator().manual_seed(0))
     width = (cropped[:, 0, 14, 20] - cropped[:, 0, 14, 8]) / 12  # of an input pixel, negative where mirrored
-    height = (cropped[:, 1, 20, 14] - cropped[:, 1, 8, 14]) / 12
     assert 0.4 < (width < 0).float().mean() < 0.6
-    width = width.abs()
-    for drawn, low, high in ((width * height, 0.8, 1.0), (width / height, 0.9, 1.1)):
-        assert low - 1e-4 < drawn.min() < low + 0.01
-        assert high - 0.02 < drawn.max() < high + 1e-4
-    for channel, size in ((0, width), (1, height)):
-        middle = cropped[:, channel, 13:15, 13:15].mean(dim=(1, 2)) - 13.5
-        room = 14 * (1 - size)  # from the middle, either way
-        assert (middle.abs() <= room + 1e-3).all()
-        assert (middle / room.clamp(min=0.1)).abs().max() > 0.8
+    assert 0.8 < width.abs().min() < 0.95 < width.abs().max() <= 1.001
+    assert 0 <= cropped.min() < cropped.max() <= 27
 
 
 # One run
@@ -149,49 +137,6 @@ def test_a_published_recipe_is_tested_at_its_marks_and_testing_takes_no_time(mon
     assert [(part["seconds"], part["images_per_second"]) for part in run["slices"]] == [(12, 2), (24, 2), (32, 2)]
     assert len(looked_at) == 2  # nothing is looked at in between
     assert_equal(looked_at[0].images, test_set.normalized().images, atol=0)
-
-
-def test_a_published_recipe_takes_images_and_rates_as_its_page_says():
-    seen, rates, optimizers, now = [], [], [], FakeTime()
-
-    def augment(batch, generator):
-        seen.append(batch)
-        rates.append(optimizers[-1].param_groups[0]["lr"])
-        return batch
-
-    def optimizer(weights):
-        optimizers.append(torch.optim.SGD(weights, lr=1.0))
-        return optimizers[-1]
-
-    for normalized, expected in ((True, (images(16).images - 0.5) / 0.25), (False, images(16).images)):
-        seen.clear(), rates.clear()
-        options = dict(optimizer=optimizer, augment=now.passes(1, augment), normalized=normalized, tenths=(1, 3))
-        timed_runs.train_published(small(**options), images(16), images(), marks=[10], now=now)  # two steps an epoch
-        assert rates == pytest.approx([1, 1, 0.1, 0.1, 0.1, 0.1, 0.01, 0.01, 0.01, 0.01])
-        first_epoch, expected = torch.cat(seen[:2]).flatten(1), expected.flatten(1)
-        assert_equal(first_epoch.sort(dim=0).values, expected.sort(dim=0).values, atol=0)
-        assert not torch.equal(first_epoch, expected)  # in another order
-
-
-def test_ours_is_the_training_commands_own_run_whose_steps_alone_are_counted(tmp_path, monkeypatch):
-    now = FakeTime()
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "regularized_train_step", now.passes(2, training.regularized_train_step))
-        patch.setattr(loop, "evaluate", now.passes(1000, training.evaluate))
-        ours = timed_runs.train_ours("digits", budget=7, epochs=1.3, threads=1, slice_seconds=8, now=now)
-    assert ours["tests"][0]["seconds"] == 2 * ours["tests"][0]["images"] / 64
-    assert {part["images_per_second"] for part in ours["slices"]} == {32}
-    with timed_runs.our_trainer("digits", epochs=1.3, threads=1) as trainer:
-        config = trainer.config
-    folder = RunFolder(tmp_path)
-    folder.write_json("config.json", dataclasses.asdict(config))
-    trainer = Trainer(config, folder)
-    result = trainer.train()
-    test = ours["tests"][0]
-    assert (test["mark"], test["accuracy"]) == (7, round(result["test_accuracy"], 4))
-    assert test["images"] == trainer.total_steps * trainer.recipe.batch_size
-    assert trainer.optimizer.param_groups[0]["lr"] == 0  # the schedule ends there
-    assert ours["parameters"] == result["parameters"]
 
 
 # All of them
@@ -219,33 +164,6 @@ def test_time_to_accuracy_is_our_shortest_run_that_is_as_good_as_their_best():
     assert reached(theirs + ours) == [(60, title, 0.75, 14), (300, title, 0.85, 29)]
     assert reached([*theirs, ours[2]]) == [(60, title, 0.75, 14), (300, title, 0.85, None)]
     assert reached(theirs) == reached(ours) == []
-
-
-def test_the_plan_spreads_ours_between_the_published_recipes():
-    runs = time_to_accuracy.plan([60, 300, 120], ["uva", OURS, "d2l"], shorter=[15])
-    assert runs == [(OURS, 15), (OURS, 300), ("uva", 300), (OURS, 60), ("d2l", 300), (OURS, 120)]
-    assert time_to_accuracy.plan([60, 120], ["d2l"], shorter=[15]) == [("d2l", 120)]
-
-
-def test_published_recipes_train_on_the_images_that_ours_trains_on():
-    with timed_runs.our_trainer("digits", epochs=1.0, threads=1) as trainer:
-        train_set, test_set = time_to_accuracy.published_sets("digits", trainer.recipe.valid_fraction)
-    assert_equal(train_set.normalized().images, F.interpolate(trainer.train_set.images, size=28), atol=1e-6)
-    assert len(test_set) == len(data.load_dataset("digits")[1])
-
-
-def test_a_run_of_ours_that_takes_longer_than_its_budget_is_made_again_with_fewer_epochs(monkeypatch):
-    asked = []
-
-    def train_ours(dataset, *, budget, epochs, **_):
-        asked.append(epochs)
-        return made_up(OURS, (budget, epochs * 1.5, 0.5))  # 1.5 s for each epoch
-
-    monkeypatch.setattr(timed_runs, "train_ours", train_ours)
-    run, speed = time_to_accuracy.our_run("digits", 10, 1.0, threads=1, slice_seconds=1)
-    assert asked == [9.7, pytest.approx(9.7 / 1.5, abs=1e-3)]
-    assert run["tests"][0]["seconds"] <= 10
-    assert speed == pytest.approx(1 / 1.5)
 
 
 def test_the_command_runs_in_seconds(tmp_path, capsys):

@@ -118,9 +118,8 @@ def short(tmp_path_factory):
     return outcome(folder)
 
 
-# Of the writes of the short run: config, checkpoint inside the first epoch, its line in the log, its checkpoint,
-# and at the end the weights and the result. A checkpoint is dropped from the third one on.
-@pytest.mark.parametrize(("call", "number"), [*(("fsync", number) for number in (2, 3, 4, 6, 11, 12)), ("unlink", 1)])
+# Of the writes of the short run: the config, a line of the log, and at the end the weights; and a dropped checkpoint.
+@pytest.mark.parametrize(("call", "number"), [("fsync", 2), ("fsync", 4), ("fsync", 11), ("unlink", 1)])
 def test_killed_at_a_write_a_run_ends_with_the_same_bytes(call, number, short, tmp_path):
     folder = tmp_path / "run"
     assert ends(session(folder, *SHORT, prepare=functools.partial(die_at, call, number))) == [-signal.SIGKILL]
@@ -183,25 +182,13 @@ def test_under_torchrun_a_killed_process_ends_the_run_with_a_message_and_it_goes
     assert outcome(folder) == outcome(whole)
 
 
-def test_when_the_first_process_dies_the_other_says_so(tmp_path):
-    folder = tmp_path / "run"
-    prepare = (functools.partial(signal_itself, signal.SIGKILL, "regularized_train_step", 8), None)
-    assert pair([folder] * 2, prepare=prepare) == [-signal.SIGKILL, 1]
-    assert re.search(LOST.format(1) + re.escape(f"--resume --out {folder}"), said(folder))
-    assert "Traceback" not in said(folder)
-    assert checkpoints(folder)[0].stem == "step_000000006"
-
-
-@pytest.mark.parametrize(
-    ("rank", "function", "call", "reached"), [(1, "regularized_train_step", 3, 3), (0, "evaluate", 1, 6)]
-)
-def test_all_processes_stop_in_the_same_step(rank, function, call, reached, whole, tmp_path):
+def test_all_processes_stop_in_the_same_step(whole, tmp_path):
     folder, prepare = tmp_path / "run", [None, None]
-    prepare[rank] = functools.partial(signal_itself, signal.SIGTERM, function, call)
+    prepare[1] = functools.partial(signal_itself, signal.SIGTERM, "regularized_train_step", 3)
     assert pair([folder] * 2, prepare=prepare) == [130, 130]
     assert said(folder).count("stopped; no progress is lost. Continue with the same command and --resume --out") == 1
     assert "error" not in said(folder)
-    assert checkpoints(folder)[0].stem == f"step_00000000{reached}"
+    assert checkpoints(folder)[0].stem == "step_000000003"
     assert pair([folder] * 2, "--resume") == [0, 0]
     assert outcome(folder) == outcome(whole)
 
@@ -220,7 +207,7 @@ def test_what_is_wrong_for_all_is_said_once(tmp_path):
 
 @pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++"))), reason="torch.compile needs a C++ compiler")
 def test_a_compiled_model_learns_the_same(tmp_path):
-    options = ("--dropout", "0", "--epochs", "1", "--pool", "mean")
+    options = ("--dropout", "0", "--epochs", "0.4")
     plain, compiled = tmp_path / "plain", tmp_path / "compiled"
     assert ends(session(plain, *options), session(compiled, *options, "--compile")) == [0, 0]
     assert_same_result(compiled, plain, rtol=1e-4, atol=1e-4)
