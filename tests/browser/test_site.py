@@ -55,33 +55,6 @@ def test_a_page_is_whole_stays_on_the_site_and_has_no_barriers(name, home, tab):
     assert problems + traffic.problems == []
 
 
-SPOILT = {  # what the page gets, and the complaint
-    '<img src="gone.png" alt="three plain words">': "404: ",
-    "<p>Here $a^2$ stands.</p>": "raw: Here",
-    "<math></math>": "not set: ",
-    '<div class="cell_input"><pre style="width:99px">eighteen or more letters</pre></div>': "cut off at 1280: eighteen",
-    '<div style="width:3000px">wide</div>': "px in 1280",
-    '<p style="color:#ddd;background:#fff">faint</p>': "color-contrast (serious)",
-    '<input type="text">': "label (critical)",
-    "<script>nothing.here()</script>": "script: nothing",
-    '<img src="https://example.org/x.png">': "leaves the site",
-}
-
-
-def test_the_checks_find_what_is_spoilt(site, home, new_page):
-    """One page with all of these faults fails every check."""
-    text = text_of(site, LESSON).replace("</article>", "".join(SPOILT) + "</article>")
-    page = new_page(viewport=DESKTOP)
-    traffic = Traffic(page, home)
-    page.route("https://example.org/**", lambda route: route.abort())
-    page.route(home + LESSON, lambda route: route.fulfill(body=text, content_type="text/html"))
-    page.goto(home + LESSON)
-    ready(page)
-    found = formulas(page) + overflow(page) + cut_off(page) + barriers(page) + traffic.problems
-    missed = [spoilt for spoilt, complaint in SPOILT.items() if not any(complaint in problem for problem in found)]
-    assert missed == [], found
-
-
 @pytest.mark.parametrize("width", [390, 1280])
 def test_the_menus_open_and_close(width, home, tab):
     tab.set_viewport_size({"width": width, "height": 900})
