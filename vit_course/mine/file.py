@@ -46,26 +46,24 @@ def with_part(text: str, part: Source) -> str:
     text = text or HEADER
     before = definitions(text)
     for line in sorted(part.imports):
-        text = with_import(text, line)
-    text = with_definition(text, part.name, part.text)
+        text = _with_import(text, line)
+    text = _with_definition(text, part.name, part.text)
     for name, helper in part.helpers.items():
         if name in before:
             if text_of_definition(text, definitions(text)[name]) == helper:
                 continue
-            if users := [user for user in users_of(text, name) if user not in (part.name, *part.helpers)]:
+            if users := [user for user in _users_of(text, name) if user not in (part.name, *part.helpers)]:
                 raise fail("mine.helper_in_use", part=part.name, name=name, users=", ".join(users))
-        text = with_definition(text, name, helper, before=part.name)
+        text = _with_definition(text, name, helper, before=part.name)
     return text
 
 
-def users_of(text: str, name: str) -> list[str]:
-    """Return which definitions of a file use a name."""
+def _users_of(text: str, name: str) -> list[str]:
     found = definitions(text)
     return [user for user, node in found.items() if user != name and name in names_in(text_of_definition(text, node))]
 
 
-def with_definition(text: str, name: str, source: str, before: str = "") -> str:
-    """Replace a definition, or insert it where the course has it; a helper comes right before the part it helps."""
+def _with_definition(text: str, name: str, source: str, before: str = "") -> str:
     lines = text.splitlines(keepends=True)
     found = definitions(text)
     if name in found:
@@ -73,13 +71,12 @@ def with_definition(text: str, name: str, source: str, before: str = "") -> str:
     elif before in found:
         start = end = first_line(found[before], lines)
     else:
-        start = end = place_of(name, found, lines)
+        start = end = _place_of(name, found, lines)
     head, tail = "".join(lines[:start]).rstrip("\n"), "".join(lines[end:]).strip("\n")
     return "\n\n\n".join(piece for piece in (head, source.strip("\n"), tail) if piece) + "\n"
 
 
-def place_of(name: str, found: dict[str, ast.stmt], lines: list[str]) -> int:
-    """Return the line before which a part that is not in the file yet belongs: after the part before it, if any."""
+def _place_of(name: str, found: dict[str, ast.stmt], lines: list[str]) -> int:
     order = list(PARTS)
     earlier = [node.end_lineno for other, node in found.items() if other in order[: order.index(name)]]
     if earlier:
@@ -88,8 +85,7 @@ def place_of(name: str, found: dict[str, ast.stmt], lines: list[str]) -> int:
     return min(later, default=len(lines))
 
 
-def with_import(text: str, line: str) -> str:
-    """Return the text with one more import, next to those of the same module."""
+def _with_import(text: str, line: str) -> str:
     head, _, name = line.rpartition("import ")
     tree, lines = ast.parse(text), text.splitlines(keepends=True)
     imports = {ast.unparse(node): node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))}
