@@ -137,16 +137,6 @@ def history(course):
     return [path.read_bytes() for path in sorted((course / "my_course" / "history").glob("*"))]
 
 
-def test_copies_lie_as_the_lessons_do(course):
-    """So that links between them, to the figures and to the rest of the course lead to the same places."""
-    names = [path.relative_to(course / "notebooks") for path in (course / "notebooks").rglob("*.ipynb")]
-    assert len(names) == 2
-    for name in names:
-        assert (course / "my_course" / name).read_bytes() == (course / "notebooks" / name).read_bytes()
-    assert not (course / "my_course" / "history").exists()
-    assert [*(course / "my_course").rglob(".*.ipynb.*")] == []
-
-
 def test_an_untouched_copy_becomes_the_newest_lesson(course):
     release(course, "a:1", "b:9")
     (line,) = Copies(course).update()
@@ -193,22 +183,6 @@ def test_the_copy_of_a_lesson_that_is_gone_is_in_the_history(course):
     assert not (course / "my_course" / LESSON).exists()
     assert b"mine" in history(course)[0]
     assert Copies(course).update() == []
-
-
-def test_a_write_that_fails_leaves_the_copy_as_it_was(course, monkeypatch, capsys):
-    work(course, "a:mine")
-    release(course, "a:1", "b:9")
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(my_course.os, "replace", full)
-    monkeypatch.setattr(my_course, "Copies", lambda: Copies(course))
-    monkeypatch.setattr(my_course.sys, "argv", ["my_course"])
-    with pytest.raises(SystemExit, match=r"nothing in it is lost: .*No space left on device"):
-        my_course.main()
-    assert copied(course) == ["a:mine"]
-    assert [*(course / "my_course").glob(".*.ipynb.*")] == []
 
 
 # --- starting over ---------------------------------------------------------------------------------------------------

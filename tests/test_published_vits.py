@@ -116,15 +116,6 @@ def test_004_the_first_of_the_three_steps_is_the_projection():
     assert_equal(theirs(IMAGES), ours(IMAGES))
 
 
-def test_positions_in_place_are_harmless_after_cat():
-    results = []
-    for slip in (None, "in place"):
-        module = randomize_(N.image_embedding(3, 8, 4, 16, slip=slip))
-        out = module(IMAGES)
-        results.append([out, *torch.autograd.grad(out.square().sum(), list(module.parameters()))])
-    assert_equal(*results, atol=0)
-
-
 @pytest.mark.parametrize("attention", [N.MultiHeadAttention1, N.MultiHeadAttention2])
 def test_004_a_mask_that_arrives_is_obeyed(attention):
     module, x, mask = randomize_(attention(16, 2)), randn(3, 5, 16), torch.ones(5, 5).tril().bool()

@@ -347,12 +347,6 @@ def test_a_bad_figure_is_named_as_it_was_typed_and_no_run_is_started(words, tmp_
     assert not (tmp_path / "config.json").exists()  # the right command may follow without --resume
 
 
-def test_missing_data_is_said_and_no_run_is_started(tmp_path, monkeypatch):
-    monkeypatch.setattr(data, "load_dataset", lambda name: Path("nowhere").read_text())
-    assert refused(tmp_path).startswith("error: [Errno 2] No such file or directory")
-    assert not (tmp_path / "config.json").exists()
-
-
 def test_a_loss_that_is_not_finite_stops_the_run_with_advice(tmp_path):
     said = refused(tmp_path, "--peak-lr", "1e30", "--max-grad-norm", "1e30")
     pattern = r"error: the loss is (nan|inf) at step (\d+) of 15. Train again with --peak-lr below 1e\+30, into .*--out"

@@ -58,12 +58,6 @@ def test_old_names_of_torchvision_are_read():
     same(other.state_dict(), model.state_dict())
 
 
-def test_half_precision_is_read_into_the_models_own():
-    model, other = small_model(), model_like()
-    load_weights(other, {name: value.half() for name, value in to_timm(model).items()})
-    same(parameters_of(other), {name: value.half().double() for name, value in parameters_of(model).items()})
-
-
 # Files and models of Hugging Face; test_parity.py compares the logits
 
 
@@ -127,12 +121,6 @@ def test_positions_are_interpolated_to_another_image_size(old, new, grid):
     assert_equal(result[:, 0], given[:, 0], atol=0)
 
 
-def test_as_many_patches_are_taken_as_the_same_grid_unless_told():
-    model, other = small_model(image_size=(8, 12)), model_like(image_size=(12, 8))
-    load_weights(other, to_timm(model))
-    assert_equal(other.embedding.pos_embedding, model.embedding.pos_embedding, atol=0)
-
-
 # What is refused, and that nothing is loaded then
 
 TIMM = to_timm(small_model())
@@ -185,11 +173,6 @@ def test_what_does_not_fit_is_named_and_nothing_is_loaded(state_dict, message):
 def test_arguments_out_of_range_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         load_weights(**dict(model=model_like(), state_dict=TIMM) | arguments)
-
-
-def test_hugging_faces_model_has_no_mean_pooling():
-    with pytest.raises(ValueError, match=r"reads the class token; this model has pool='mean'"):
-        to_huggingface(small_model(pool="mean"))
 
 
 # The command

@@ -57,21 +57,6 @@ def test_mean_pooling_equals_timms_without_fc_norm():
 
 
 @pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        (dict(global_pool="avg"), "takes the mean of the tokens first and normalises after"),
-        (dict(init_values=0.1), "LayerScale"),
-        (dict(qk_norm=True), "inside the attention"),
-        (dict(reg_tokens=2), "register tokens"),
-        (dict(pre_norm=True), "before the encoder"),
-    ],
-)
-def test_timms_other_models_are_refused_with_the_reason(options, reason):
-    with pytest.raises(ValueError, match=reason):
-        load_weights(small_model(), timms(**options).state_dict())
-
-
-@pytest.mark.parametrize(
     ("old", "new"),
     [((16, 16), (24, 24)), ((24, 24), (8, 8)), ((8, 12), (16, 24))],
 )
