@@ -9,7 +9,7 @@ import pytest
 import torch
 from matplotlib.colors import to_hex, to_rgb
 
-from vit_course import patchify, plots
+from vit_course import plots
 from vit_course.data import load_test_images
 
 # colors that are next to each other in one figure
@@ -51,19 +51,6 @@ def test_colors_in_one_figure_can_be_told_apart(names, vision):
     for first, second in combinations(names, 2):
         distance = np.linalg.norm(lab(plots.COLORS[first], vision) - lab(plots.COLORS[second], vision))
         assert distance > 15, (first, second)  # 2.3 is the smallest difference that an eye can see
-
-
-def test_the_mosaic_holds_every_patch_between_white_gaps():
-    image = load_test_images()[2]
-    mosaic = plots.patch_mosaic(image, 16, gap=3)
-    assert mosaic.shape == (3, 6 * 16 + 5 * 3, 6 * 16 + 5 * 3)
-    patches = patchify(image[None], 16)[0].reshape(36, 3, 16, 16)
-    rest = torch.ones_like(mosaic, dtype=torch.bool)
-    for n, patch in enumerate(patches):
-        place = (slice(None), slice(n // 6 * 19, n // 6 * 19 + 16), slice(n % 6 * 19, n % 6 * 19 + 16))
-        assert torch.equal(mosaic[place], patch)
-        rest[place] = False
-    assert (mosaic[rest] == 1).all()
 
 
 def test_numbers_are_dark_on_light_and_white_on_dark():

@@ -3,7 +3,6 @@
 import importlib
 
 import pytest
-import torch
 from support import assert_equal, randn, randomize_
 from torch import nn
 
@@ -93,25 +92,3 @@ def test_timm_pools_token_or_mean_and_normalises_the_mean_after():
     pooling.load_state_dict({name.replace("norm.", "fc_norm.") if name.startswith("norm.") else name: value
                              for name, value in to_timm(model).items()})  # fmt: skip
     assert (pooling(BATCH) - ours(pool="mean")(BATCH)).abs().max() > 1e-4
-
-
-@pytest.mark.parametrize("library", ["torchvision", "timm"])
-def test_queries_keys_and_values_stand_in_three_heads_e(library):
-    model, x = ours(), randn(2, 5, 384)
-    if library == "timm":
-        theirs = timms().double().eval()
-        theirs.load_state_dict(to_timm(model))
-        attend, layer = theirs.blocks[0].attn, theirs.blocks[0].attn.qkv
-        weight, bias, out = layer.weight, layer.bias, attend(x)
-    else:
-        theirs = torchvisions().double().eval()
-        theirs.load_state_dict(to_torchvision(model))
-        attend = theirs.encoder.layers[0].self_attention
-        weight, bias, out = attend.in_proj_weight, attend.in_proj_bias, attend(x, x, x)[0]
-    for slip in (None, "interleaved qkv"):
-        fused = lesson.N.MultiHeadAttention2(384, 6, slip=slip).double()
-        with torch.no_grad():
-            fused.qkv.weight.copy_(weight)
-            fused.qkv.bias.copy_(bias)
-            fused.linear.load_state_dict(model.encoder.layers[0].self_attention.out_proj.state_dict())
-        assert ((fused(x) - out).abs().max() < 1e-11) == (slip is None)

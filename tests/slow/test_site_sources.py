@@ -12,44 +12,13 @@ import nbformat
 import pytest
 from docutils import nodes
 
-from tools import build_site, site_extension, site_links
+from tools import site_extension, site_links
 from tools.clinic_pages import clinic_pages
 from tools.colab_copies import COURSE, write_copies
 from tools.site_links import ROOT, Repository, lessons, on_the_site
 
 DOCS = ROOT / "docs"
 EXAMPLE = Repository("example", "vit-course")
-
-
-def test_links_are_led_and_code_is_left_alone():
-    text = "See [two](02_x.ipynb#2.1-A), ![a figure](../img/a.svg), [`code`](../vit_course), `[not](a.md)` and\n\n"
-    text += "```python\ntable[rows](columns.md)\n```\n\n[the web](https://example.org/a.md), [log](log.jsonl)"
-    led = site_links.rewrite(text, "notebooks/01.ipynb", lambda path, _: None if "log" in path else f"/{path}!")
-    assert "[two](/notebooks/02_x.ipynb!), ![a figure](/img/a.svg!), [`code`](/vit_course!), `[not](a.md)`" in led
-    assert "table[rows](columns.md)" in led
-    assert led.endswith("[the web](https://example.org/a.md), log")
-
-
-@pytest.mark.parametrize(
-    ("link", "known", "unknown"),
-    [
-        ("#one-thing-five-names", "/glossary.md#One-thing,-five-names", None),
-        ("docs/pages/install.md", "/install.md", None),
-        ("notebooks/02_image_embedding.ipynb", "/notebooks/02_image_embedding.ipynb", None),
-        ("notebooks/10_bug_clinic.ipynb#10.3-Any-title", "/notebooks/10_bug_clinic/case_03.ipynb", None),
-        ("vit_course", "/api/index.md", None),
-        ("resources/runs/README.md", "/results.md", None),
-        ("img/architecture.svg", "/img/architecture.svg", None),
-        ("LICENSE", "https://github.com/example/vit-course/blob/HEAD/LICENSE", "words"),
-        ("tests/", "https://github.com/example/vit-course/tree/HEAD/tests", "words"),
-    ],
-)
-def test_where_links_lead(link, known, unknown, monkeypatch):
-    """To the page that shows it; else to the repository, or nowhere if its address is not known."""
-    monkeypatch.setenv("GITHUB_REPOSITORY", "example/vit-course")
-    assert on_the_site(f"[words]({link})", "README.md") == f"[words]({known})"
-    monkeypatch.delenv("GITHUB_REPOSITORY")
-    assert on_the_site(f"[words]({link})", "README.md") == (unknown or f"[words]({known})")
 
 
 def test_every_case_of_the_bug_clinic_has_a_page_with_all_of_its_cells():
@@ -70,22 +39,6 @@ def test_every_case_of_the_bug_clinic_has_a_page_with_all_of_its_cells():
         assert (
             led == f"[here](/{path})" == site_links.cases_on_their_pages(f"[here](/{site_links.CLINIC}#10.{number}-A)")
         )
-
-
-@pytest.mark.parametrize(("link", "message"), [("gone.py", "which does not exist"), ("#gone", "has no heading")])
-def test_a_link_that_leads_nowhere_stops_the_build(link, message):
-    with pytest.raises(ValueError, match=rf"README\.md .*{message}"):
-        on_the_site(f"[words]({link})", "README.md")
-
-
-def test_a_lesson_is_listed_with_its_own_minutes():
-    for lesson in lessons()[1:]:
-        first = "\n".join(cell.source for cell in nbformat.read(lesson, as_version=4).cells[:3])
-        listed = build_site.presented(lesson)
-        assert listed.startswith(f"## [{first.splitlines()[0].removeprefix('# ')}](/notebooks/{lesson.name})")
-        (time,) = re.findall(r"^\*\*Time\*\* .*", first, flags=re.MULTILINE)
-        assert time in listed
-        assert "**You need**" in listed
 
 
 def section(notebook, anchor: str) -> str:
