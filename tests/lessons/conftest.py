@@ -1,10 +1,12 @@
 """What the tests of the lessons share: the names that each lesson leaves behind when every exercise is solved."""
 
 import contextlib
-from pathlib import Path
+import os
+import shutil
 
 import matplotlib
 import pytest
+from filelock import FileLock
 from lessons.running import compare, keep_all, run
 
 from tools.site_links import ROOT
@@ -13,24 +15,24 @@ from vit_course.mine.parts import PARTS
 
 @pytest.fixture(scope="session")
 def kept(tmp_path_factory):
-    """Return a folder whose ``my_vit.py`` holds the worked solution of every part; next to it, what lessons read."""
-    folder = tmp_path_factory.mktemp("kept") / "notebooks"
-    keep_all(with_resources(folder))
-    return folder
+    """Return a folder whose ``my_vit.py`` holds the worked solution of every part."""
+    return once(tmp_path_factory, "kept", None)
 
 
 @pytest.fixture(scope="session")
 def mixture(tmp_path_factory):
     """Return the same with every other part alone."""
-    folder = tmp_path_factory.mktemp("mixture") / "notebooks"
-    keep_all(with_resources(folder), list(PARTS)[::2])
-    return folder
+    return once(tmp_path_factory, "mixture", list(PARTS)[::2])
 
 
-def with_resources(folder):
-    folder.mkdir()
-    for name in ("resources", "benchmarks"):
-        (folder.parent / name).symlink_to(ROOT / name)
+def once(tmp_path_factory, name, parts):
+    """Keep these parts in a folder, once for all processes of a test run."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    with FileLock(folder.with_suffix(".lock")):
+        if not folder.exists():
+            folder.mkdir()
+            keep_all(folder, parts)
     return folder
 
 
@@ -38,14 +40,15 @@ def fixture(number):
     """Return the fixture ``lesson_NN``, whose reader has kept every part, or before an even lesson every other one."""
 
     @pytest.fixture(scope="module", name=f"lesson_{number}")
-    def names(request):
+    def names(request, tmp_path_factory):
         matplotlib.use("agg")
         even = number.isdigit() and int(number) % 2 == 0
-        with contextlib.chdir(request.getfixturevalue("mixture" if even else "kept")):
-            file = Path("my_vit.py")
-            before = file.read_bytes()
+        course = tmp_path_factory.mktemp("course")
+        for name in ("resources", "benchmarks"):  # what lessons read
+            (course / name).symlink_to(ROOT / name)
+        folder = shutil.copytree(request.getfixturevalue("mixture" if even else "kept"), course / "notebooks")
+        with contextlib.chdir(folder):
             names, printed = run(number)
-            file.write_bytes(before)  # as it was before this lesson's own parts were kept
         compare(number, printed)  # a lesson prints what it prints with no part kept
         return names
 

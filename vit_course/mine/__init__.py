@@ -179,8 +179,8 @@ class Loaded:
         _write_json(passed, known | {name: key})
 
     def fingerprint(self, source: str) -> str:
-        """Return a hash of all that a part depends on: helpers and imports, the parts in it, and the course itself."""
-        others = [node for node in ast.parse(self.text).body if getattr(node, "name", None) not in PARTS]
+        """Return a hash of all that a part depends on: helpers, the parts in it, and the course itself."""
+        others = [node for name, node in self.definitions.items() if name not in PARTS]
         pieces = [source, *map(ast.unparse, others), *(self.prints.get(name, "") for name in names_in(source))]
         return hashlib.sha256("\n".join([*pieces, _course_fingerprint()]).encode()).hexdigest()
 
