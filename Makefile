@@ -60,7 +60,7 @@ test: $(INSTALLED) $(if $(filter pinned,$(VERSIONS)),lint)  ## check the style, 
 test-all: test $(PEERS_INSTALLED) $(CLASS_INSTALLED) $(SITE_INSTALLED)  ## the same, and also other libraries' models, worked solutions, the grading of a class, a browser
 	PYTHONPATH=$(ENV)/peers $(PYTEST) tests/peers
 	$(PYTEST) $(PARALLEL) tests/slow tests/grader
-	$(PYTEST) tests/browser
+	$(PYTEST) $(PARALLEL) tests/browser
 
 rebuild: $(WHAT:%=rebuild-%)  ## regenerate files; WHAT=figures, notebooks, runs, benchmarks or solutions (the first two by default)
 
