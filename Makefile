@@ -26,15 +26,17 @@ EXERCISE ?=
 # for make rebuild
 WHAT ?= figures notebooks
 REBUILT := figures notebooks runs benchmarks solutions
-# for teachers: a class's folder, one assignment or all, what a learning-management system hands out, and more options
+# for teachers: a class's folder, one assignment or all, what a learning-management system hands out, BY=hand for the
+# written answers, and more options
 CLASS ?= class
 ASSIGNMENT ?=
 FROM ?=
+BY ?=
 OPTIONS ?=
 GRADER := PYTHONPATH=notebooks/assignments $(BIN)/python -m grader
 
 .DEFAULT_GOAL := help
-.PHONY: help lab update fresh copies test test-all lint rebuild $(REBUILT:%=rebuild-%) site release collect grade formgrader feedback grades
+.PHONY: help lab update fresh copies test test-all lint rebuild $(REBUILT:%=rebuild-%) site release collect grade feedback grades
 
 help:
 	@echo 'Call one of these:'
@@ -52,18 +54,13 @@ update: $(INSTALLED)  ## get the newest version of the course; your work is kept
 fresh: $(INSTALLED)  ## start a lesson over, LESSON=03, or one of its exercises, EXERCISE=its name
 	@$(BIN)/python -m tools.my_course --fresh "$(LESSON)" --exercise "$(EXERCISE)"
 
-test: $(INSTALLED)  ## run the unit tests and all notebooks, and compare the outputs with the stored ones
+test: $(INSTALLED) $(if $(filter pinned,$(VERSIONS)),lint)  ## check the style, run the unit tests and all notebooks, and compare the outputs with the stored ones
 	$(PYTEST) $(PARALLEL) $(NBVAL) tests notebooks
 
 test-all: test $(PEERS_INSTALLED) $(CLASS_INSTALLED) $(SITE_INSTALLED)  ## the same, and also other libraries' models, worked solutions, the grading of a class, a browser
 	PYTHONPATH=$(ENV)/peers $(PYTEST) tests/peers
 	$(PYTEST) $(PARALLEL) tests/slow tests/grader
-	$(PYTEST) tests/browser
-
-lint: $(INSTALLED)  ## check the style and formatting of modules and notebooks
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/python -m tools.execute_notebooks --check
+	$(PYTEST) $(PARALLEL) tests/browser
 
 rebuild: $(WHAT:%=rebuild-%)  ## regenerate files; WHAT=figures, notebooks, runs, benchmarks or solutions (the first two by default)
 
@@ -76,17 +73,21 @@ release: $(CLASS_INSTALLED)  ## teachers: write the student editions of the assi
 collect: $(CLASS_INSTALLED)  ## teachers: sort submissions into the folder of the class, FROM=a zip file or a folder
 	$(GRADER) collect --class "$(CLASS)" --from "$(FROM)" $(OPTIONS)
 
-grade: $(CLASS_INSTALLED)  ## teachers: grade the submissions, CLASS=the folder of the class
-	$(GRADER) grade --class "$(CLASS)" --assignment "$(ASSIGNMENT)" $(OPTIONS)
-
-formgrader: $(CLASS_INSTALLED)  ## teachers: mark the written answers
-	$(GRADER) formgrader --class "$(CLASS)" $(OPTIONS)
+grade: $(CLASS_INSTALLED)  ## teachers: grade the submissions, CLASS=the folder of the class; BY=hand opens the written answers
+	$(GRADER) $(if $(filter hand,$(BY)),formgrader,grade) --class "$(CLASS)" --assignment "$(ASSIGNMENT)" $(OPTIONS)
 
 feedback: $(CLASS_INSTALLED)  ## teachers: write a feedback page for each student
 	$(GRADER) feedback --class "$(CLASS)" --assignment "$(ASSIGNMENT)" $(OPTIONS)
 
 grades: $(CLASS_INSTALLED)  ## teachers: write the marks to a CSV file for a learning-management system
 	$(GRADER) grades --class "$(CLASS)" --assignment "$(ASSIGNMENT)" $(OPTIONS)
+
+# What make test calls, with the pinned versions.
+
+lint: $(INSTALLED)
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m tools.execute_notebooks --check
 
 # What make lab and make update call.
 

@@ -1,7 +1,7 @@
 """What nbval does not see in a notebook: each rule yields what it finds, one line for each finding.
 
 A rule takes a parsed notebook and its path. ``RULES`` hold for the lessons, and all but ``your_turns`` for the sources
-of the assignments; ``test_notebooks.py`` shows that they find their faults.
+of the assignments.
 """
 
 import re

@@ -7,6 +7,8 @@ import nbformat
 import pytest
 from notebook_rules import RULES
 
+from vit_course import checks
+
 ROOT = Path(__file__).resolve().parents[1] / "notebooks"
 NAMES = [f"assignment_{number:02}" for number in range(1, 8)]
 every_assignment = pytest.mark.parametrize("name", NAMES)
@@ -79,3 +81,14 @@ def test_the_student_edition_holds_no_solution_and_no_hidden_test(name):
     assert all('raise NotImplementedError("not written yet")' in cell.source for cell in stubs)
     assert [cell.id for cell in release.cells] == [cell.id for cell in source.cells]
     assert not any(cell.get("outputs") for cell in release.cells)
+
+
+@pytest.mark.usefixtures("as_readers_run_it")
+@every_assignment
+def test_the_student_edition_stops_at_its_first_stub_and_says_what_to_do(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sources = [cell.source for cell in read(name, "release").cells if cell.cell_type == "code"]
+    first = next(place for place, source in enumerate(sources) if re.search(r"^checks\.", source, re.MULTILINE))
+    code = compile("\n\n".join(sources[: first + 1]), name, "exec")
+    with pytest.raises(checks.CheckFailed, match=r"not written yet\. Put your code where it raises NotImplemented"):
+        exec(code, {"__name__": "__main__"})

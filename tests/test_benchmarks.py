@@ -1,9 +1,7 @@
-"""The benchmarks of one step: what is measured, the peers, the page, and each script once on a tiny model."""
+"""The benchmarks: what is measured, the peers, the page, the published recipes, and each script once, tiny."""
 
 import time
-from contextlib import nullcontext
 from itertools import pairwise
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +9,8 @@ from support import parameter_count
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from tools.benchmarks import cases, machine, memory, peers, profile_step, report, throughput
+from tools.benchmarks import cases, machine, peers, profile_step, report, throughput, time_to_accuracy
+from tools.benchmarks.published_recipes import RECIPES, flip_and_resized_crop
 
 # What is measured
 
@@ -52,34 +51,6 @@ def test_a_training_step_changes_every_parameter_and_inference_none():
     training()
     training()  # before a head of zeros, the first gradient is zero
     assert [name for name, parameter in model.named_parameters() if torch.equal(parameter, before[name])] == []
-
-
-@pytest.mark.skipif(not memory.is_measurable(), reason="needs Linux's /proc")
-def test_the_highest_memory_is_that_of_the_function_alone():
-    size, before = 400 * 2**20, memory.resident("VmRSS")
-    used = memory.highest(lambda: bytearray(b"1") * size) - before  # more than a block that is freed and used again
-    assert used == pytest.approx(size, rel=0.1)
-    assert memory.highest(lambda: None) - before < size / 10  # what was before is forgotten
-
-
-def test_the_profile_adds_up_to_the_step(monkeypatch):
-    def event(name, microseconds, parent=None):
-        events.append(SimpleNamespace(name=name, self_cpu_time_total=microseconds, cpu_parent=parent))
-        return events[-1]
-
-    events = []
-    step = event("one step", 1000.0)
-    event("aten::mul_", 3000.0, event("Optimizer.step#AdamW.step", 200.0, step))
-    event("aten::addmm", 50000.0, event("aten::linear", 10.0, step))
-    event("aten::mul", 700.0, step)
-    monkeypatch.setattr(profile_step, "profile", lambda **_: nullcontext(SimpleNamespace(events=lambda: events)))
-    seconds = profile_step.seconds_by_group(torch.nn.Flatten(), cases.TINY, "inference", steps=10)
-    assert {group: value for group, value in seconds.items() if value} == {
-        "matrix multiplications": 0.005001,
-        "sums and products by element": 0.00007,
-        "optimizer": 0.00032,
-        "Python and autograd": 0.0001,
-    }
 
 
 # The peers
@@ -151,12 +122,75 @@ def test_speeds_are_compared_round_by_round_with_the_fastest_published_model():
     assert report.with_range([1.0, 2.0, 4.0, 3.0, 5.0], ".1f") == "3.0 (2.0–4.0)"
 
 
-@pytest.mark.parametrize(("ours", "verdict"), [(2 / 0.971, "reached"), (2 / 0.969, "missed"), (2.0, "reached")])
-def test_the_page_says_whether_the_wanted_speed_is_reached_and_what_could_not_be_measured(ours, verdict):
-    seconds = {"vit_course": [ours] * 3, "timm": [2.0] * 3}
-    case = dict(case="A", mode="training", batch=8, flops=1e9, seconds=seconds, not_compiled="no compiler")
-    log = report.load(report.THROUGHPUT) | dict(versions=dict(timm="1.0"), models=[], cases=[case])
-    text = report.throughput_section(log)
-    assert f"the fastest published model here, timm: the course's aim, at least 0.97, is {verdict}." in text
-    assert "`torch.compile` did not run: no compiler" in text
-    assert "Memory was not measured" in text
+# Time to accuracy
+
+
+# as the pages state them: pixels, patch, dim, layers, mlp, biases of attention (query to value, output), head
+SIZES = {
+    "uva": (28, 4, 256, 6, 512, (True, True), 2 * 256 + 256 * 10 + 10),
+    "d2l": (96, 16, 512, 2, 2048, (False, False), 2 * 512 + 512 * 10 + 10),
+    "vit_pytorch": (28, 7, 64, 6, 128, (False, True), 64 * 128 + 128 + 128 * 10 + 10),
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_published_model_has_the_parts_of_its_page_and_classifies(name):
+    pixels, patch, d, layers, mlp, biases, head = SIZES[name]
+    model = RECIPES[name].model()
+    attention = 3 * d * d + 3 * d * biases[0] + d * d + d * biases[1]
+    block = attention + 2 * 2 * d + 2 * d * mlp + mlp + d
+    tokens = (pixels // patch) ** 2 + 1
+    assert parameter_count(model) == patch**2 * d + d + d + tokens * d + layers * block + head
+    assert model(torch.rand(2, 1, 28, 28)).shape == (2, 10)
+
+
+def test_flips_and_crops_show_a_window_of_each_image():
+    across = torch.arange(28.0).expand(400, 1, 28, 28)  # each pixel is the column that it comes from
+    cropped = flip_and_resized_crop(across, torch.Generator().manual_seed(0))
+    width = (cropped[:, 0, 14, 20] - cropped[:, 0, 14, 8]) / 12  # of an input pixel, negative where mirrored
+    assert 0.4 < (width < 0).float().mean() < 0.6
+    assert 0.8 < width.abs().min() < 0.95 < width.abs().max() <= 1.001
+    assert 0 <= cropped.min() < cropped.max() <= 27
+
+
+def made_up(recipe, *tests):
+    """A run that was tested at ``(mark, seconds, accuracy)``."""
+    tests = [dict(mark=mark, seconds=seconds, images=1, accuracy=accuracy) for mark, seconds, accuracy in tests]
+    slices = [dict(images_per_second=speed, loss=speed / 50) for speed in (100, 80, 110)]
+    return dict(recipe=recipe, budget=tests[-1]["mark"], parameters=5, slices=slices, tests=tests, load=[0.5, 2.0])
+
+
+def test_time_to_accuracy_is_our_shortest_run_that_is_as_good_as_their_best():
+    theirs = [
+        made_up("uva", (60, 61, 0.30), (300, 301, 0.55)),
+        made_up("vit_pytorch", (60, 60, 0.75), (300, 300, 0.85)),
+    ]
+    ours = [
+        made_up(time_to_accuracy.OURS, run)
+        for run in [(300, 290, 0.90), (30, 29, 0.85), (15, 14, 0.80), (60, 58, 0.84)]
+    ]
+
+    def reached(runs):
+        rows = time_to_accuracy.summary(runs)["reached"]
+        return [(row["budget"], row["recipe"], row["accuracy"], row["seconds"]) for row in rows]
+
+    title = RECIPES["vit_pytorch"].title
+    assert reached(theirs + ours) == [(60, title, 0.75, 14), (300, title, 0.85, 29)]
+    assert reached([*theirs, ours[2]]) == [(60, title, 0.75, 14), (300, title, 0.85, None)]
+    assert reached(theirs) == reached(ours) == []
+
+
+def test_the_command_runs_in_seconds(two_peers, tmp_path, capsys):
+    path = tmp_path / "log.json"
+    time_to_accuracy.main(["--quick", "--recipes", "vit_pytorch", time_to_accuracy.OURS, "--out", str(path)])
+    log = report.load(path)
+    assert report.time_to_accuracy_section(log) in capsys.readouterr().out
+    wanted = [
+        (time_to_accuracy.OURS, 0.25),
+        (time_to_accuracy.OURS, 1.0),
+        ("vit_pytorch", 1.0),
+        (time_to_accuracy.OURS, 0.5),
+    ]
+    assert [(run["recipe"], run["budget"]) for run in log["runs"]] == wanted
+    for run in log["runs"]:
+        assert all(0 <= test["accuracy"] <= 1 and test["seconds"] > 0 for test in run["tests"])

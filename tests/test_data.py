@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
 from support import assert_equal
 
 from tools.draw_test_images import make_test_images
@@ -62,17 +61,6 @@ def test_digits_have_the_promised_shapes_shares_and_figures(digits):
         assert dataset.tensors == (dataset.images, dataset.labels)
         assert_equal(dataset.mean, digits[0].images.mean().reshape(1), atol=1e-6)  # of the training images
         assert_equal(dataset.std, digits[0].images.std().reshape(1), atol=1e-6)
-
-
-def test_digits_train_and_test_sets_share_no_image_and_leave_none_out(digits):
-    def rows(images, labels):
-        return {(*image, label) for image, label in zip(images.reshape(-1, 64).tolist(), labels.tolist(), strict=True)}
-
-    train, test = (rows(dataset.images, dataset.labels) for dataset in digits)
-    source = load_digits()
-    assert (len(train), len(test)) == (1437, 360)  # scikit-learn's 1,797 are all different
-    assert train.isdisjoint(test)
-    assert train | test == rows(source.images / 16, source.target)
 
 
 # Labelled images

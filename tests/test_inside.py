@@ -101,19 +101,6 @@ def test_components_are_the_eigenvectors_of_the_covariance(sizes):
     assert torch.equal(flat.abs().max(dim=1).values, flat.max(dim=1).values)
 
 
-def test_a_component_is_laid_out_as_a_patch():
-    model = small_model()
-    with torch.no_grad():
-        weight = model.embedding.patch_embedding.projection.weight
-        weight.copy_(randn(*weight.shape[1:]).expand_as(weight))  # all filters the same, but for one weight
-        weight[:, 1 * 16 + 2 * 4 + 3] += randn(16, seed=7)
-    components, shares = inside.projection_components(model, 1)
-    expected = torch.zeros(1, 3, 4, 4, dtype=torch.float64)
-    expected[0, 1, 2, 3] = 1  # channel, row, column
-    assert_equal(components, expected)
-    assert shares.item() == pytest.approx(1)
-
-
 def test_layer_tokens_are_what_the_parts_of_the_model_hand_on():
     model, seen = model_with(), []
     for part in [model.embedding, *model.encoder.layers]:

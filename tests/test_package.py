@@ -1,6 +1,5 @@
 """The package as a whole: which file imports which, and what a reader's ``import vit_course`` does not load."""
 
-import ast
 import re
 from pathlib import Path
 
@@ -34,20 +33,6 @@ def test_import_arrows_run_one_way():
 
 def test_the_reference_can_be_read_in_one_sitting():
     assert sum(len(SOURCES[name].splitlines()) for name in ARROWS) < 700
-
-
-@pytest.mark.parametrize("name", ARROWS)
-def test_every_tensor_is_annotated_with_its_axes(name):
-    with_axes = r"(Float|Int64)\[Tensor, '[^']+'\]|Callable\[\[.*?\], Tensor\]"
-    for node in ast.walk(ast.parse(SOURCES[name])):
-        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
-            arguments = [each for each in [*node.args.args, *node.args.kwonlyargs] if each.arg != "self"]
-            annotations = [each.annotation for each in arguments] + [node.returns]
-            assert None not in annotations, f"{name}.{node.name}: an argument or the result has no annotation"
-            written = " ".join(map(ast.unparse, annotations))
-            assert not re.search(r"\bTensor\b", re.sub(with_axes, "", written)), f"{name}.{node.name}"
-            if node.name == "forward":
-                assert len(re.findall(with_axes, written)) == len(annotations), f"{name}.{node.name}"
 
 
 def test_types_and_axes_are_checked_while_the_tests_run():

@@ -9,7 +9,7 @@ import pytest
 import torch
 from matplotlib.colors import to_hex, to_rgb
 
-from vit_course import patchify, plots
+from vit_course import plots
 from vit_course.data import load_test_images
 
 # colors that are next to each other in one figure
@@ -53,33 +53,6 @@ def test_colors_in_one_figure_can_be_told_apart(names, vision):
         assert distance > 15, (first, second)  # 2.3 is the smallest difference that an eye can see
 
 
-def test_images_are_drawn_as_they_are():
-    images = load_test_images()
-    figure = plots.show_images(images, list("TOKENS"), columns=4)
-    assert [axes.get_title() for axes in figure.axes[:6]] == list("TOKENS")
-    assert [axes.axison for axes in figure.axes] == [True] * 6 + [False] * 2  # places without an image stay empty
-    for axes, image in zip(figure.axes[:6], images, strict=True):
-        np.testing.assert_array_equal(axes.images[0].get_array(), image.permute(1, 2, 0))
-
-
-def test_the_mosaic_holds_every_patch_between_white_gaps():
-    image = load_test_images()[2]
-    mosaic = plots.patch_mosaic(image, 16, gap=3)
-    assert mosaic.shape == (3, 6 * 16 + 5 * 3, 6 * 16 + 5 * 3)
-    patches = patchify(image[None], 16)[0].reshape(36, 3, 16, 16)
-    rest = torch.ones_like(mosaic, dtype=torch.bool)
-    for n, patch in enumerate(patches):
-        place = (slice(None), slice(n // 6 * 19, n // 6 * 19 + 16), slice(n % 6 * 19, n % 6 * 19 + 16))
-        assert torch.equal(mosaic[place], patch)
-        rest[place] = False
-    assert (mosaic[rest] == 1).all()
-
-
-def test_zero_is_in_the_middle_of_two_sided_colors():
-    picture = plots.show_matrix(plots.subplots()[1], torch.tensor([[-3.0, 1.0]]), around_zero=True)
-    assert picture.get_clim() == (-3, 3)
-
-
 def test_numbers_are_dark_on_light_and_white_on_dark():
     _, axes = plots.subplots()
     matrix = torch.tensor([[0.0, 1.0], [0.25, 0.125]])
@@ -117,11 +90,3 @@ def test_figures_without_titles_are_counted_and_many_are_cut_short():
     words = repr(figure)
     assert words.startswith('Figure: cloud of points "0"; cloud of points "1"')
     assert words.endswith('cloud of points "11"; and 2 more')
-
-
-def test_words_in_the_axes_belong_to_the_description_and_numbers_do_not():
-    figure, axes = plots.subplots()
-    for name, x in (("B/16", 1), ("3.5", 2)):
-        axes.loglog(x, x, "o")
-        axes.annotate(name, (x, x))
-    assert repr(figure) == "Figure: 2 points: B/16"

@@ -2,17 +2,13 @@
 
 import dataclasses
 import hashlib
-import re
 import shlex
 from pathlib import Path
 
 import pytest
-import torch
 
 from tools import train_recorded_runs, write_run_pages
-from vit_course.data import load_dataset
 from vit_course.train.__main__ import new_config, parser
-from vit_course.train.recipes import preset
 from vit_course.weights import load_trained
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,23 +40,6 @@ def test_a_command_still_means_what_was_recorded(run):
     assert config == run["config"]
 
 
-@pytest.mark.parametrize(
-    ("dataset", "name", "seeds", "accuracy", "minutes"),
-    [
-        ("digits", "quick", 5, 0.95, 2),
-        ("fashion_mnist", "quick", 3, 0.88, 3),
-        ("fashion_mnist", "long", 1, 0.91, 25),
-        ("cifar10", "long", 1, 0.60, 45),
-    ],
-)
-def test_a_preset_reaches_what_is_promised_in_the_time_that_is_promised(dataset, name, seeds, accuracy, minutes):
-    recipe = dataclasses.asdict(preset(dataset, name))
-    results = [run["result"] for run in ALL_RUNS[dataset] if run["config"]["recipe"] == recipe]
-    assert len(results) == seeds
-    assert min(result["test_accuracy"] for result in results) >= accuracy
-    assert max(result["seconds"] for result in results) <= 60 * minutes
-
-
 def test_the_shipped_model_is_the_recorded_runs_own_and_its_card_says_so():
     assert hashlib.sha256(SHIPPED.read_bytes()).hexdigest() == LONG["result"]["weights_sha256"]
     assert SHIPPED.stat().st_size <= 2 * 1024**2
@@ -68,28 +47,3 @@ def test_the_shipped_model_is_the_recorded_runs_own_and_its_card_says_so():
     model, about = load_trained("fashion_mnist")
     assert sum(parameter.numel() for parameter in model.parameters()) == LONG["result"]["parameters"]
     assert about["class_names"][9] == "Ankle boot"
-
-
-def test_the_shipped_model_gives_the_recorded_accuracy_on_the_real_test_images():
-    try:
-        train_set, test_set = load_dataset("fashion_mnist")
-    except FileNotFoundError:
-        pytest.skip("Fashion-MNIST is not on this machine, and there is no network")
-    model, about = load_trained("fashion_mnist")
-    torch.testing.assert_close(train_set.mean, torch.tensor(about["mean"]))
-    torch.testing.assert_close(train_set.std, torch.tensor(about["std"]))
-    with torch.no_grad():
-        logits = torch.cat([model(images) for images in test_set.normalized().images.split(500)])
-    wrong = logits.argmax(dim=-1) != test_set.labels
-    accuracy = 1 - wrong.float().mean().item()
-    assert abs(accuracy - LONG["result"]["test_accuracy"]) <= 0.0002  # two images: another processor rounds otherwise
-    loss = torch.nn.functional.cross_entropy(logits, test_set.labels).item()
-    assert abs(loss - LONG["result"]["test_loss"]) < 1e-4
-    tops = torch.tensor([about["class_names"].index(name) for name in ("T-shirt/top", "Shirt", "Pullover", "Coat")])
-    confused = wrong & torch.isin(logits.argmax(dim=-1), tops) & torch.isin(test_set.labels, tops)
-    assert 0.6 < confused.sum() / wrong.sum() < 0.7  # "two thirds", says the card
-
-
-def test_logs_name_no_place_on_the_machine():
-    for path in RUNS.glob("*.jsonl"):
-        assert not re.search(r"/(home|root|work|tmp|Users)/", path.read_text(encoding="utf-8"))

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from support import SMALL, assert_equal, hugging_face, images_of, parameters_of, randomize_, run_python, small_model
+from support import SMALL, assert_equal, hugging_face, images_of, parameters_of, randomize_, small_model
 from transformers import ViTForImageClassification, ViTModel
 
 from vit_course import VisionTransformer, weights
@@ -19,13 +19,7 @@ WRITERS = {
     "huggingface": to_huggingface,
     "huggingface, as saved": lambda model: to_huggingface(model, saved=True),
 }
-SIZES = {
-    "square": dict(image_size=8),
-    "rectangular": {},
-    "grey, twelve layers": dict(in_channels=1, num_layers=12),
-    "one patch, one head": dict(image_size=4, num_heads=1),
-    "wide": dict(image_size=(4, 20), hidden_dim=12, mlp_dim=5),
-}
+SIZES = [dict(image_size=4, num_heads=1), dict(in_channels=1, num_layers=12), dict(hidden_dim=12, mlp_dim=5)]
 every_layout = pytest.mark.parametrize("layout", WRITERS)
 
 
@@ -42,7 +36,7 @@ def same(first, second):
 
 
 @every_layout
-@pytest.mark.parametrize("sizes", SIZES.values(), ids=list(SIZES))
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_every_layout_goes_there_and_back_exactly_and_shares_no_memory(layout, sizes):
     model, other = small_model(**sizes), model_like(**sizes)
     before, written = parameters_of(model), WRITERS[layout](model)
@@ -57,19 +51,11 @@ def test_every_layout_goes_there_and_back_exactly_and_shares_no_memory(layout, s
 
 def test_old_names_of_torchvision_are_read():
     model, other = small_model(), model_like()
-    new = {".mlp.0.": ".mlp.linear_1.", ".mlp.3.": ".mlp.linear_2."}
-    old = to_torchvision(model)
-    for now, then in new.items():
-        old = {name.replace(now, then): value for name, value in old.items()}
-    assert "encoder.layers.encoder_layer_1.mlp.linear_2.bias" in old
+    new = to_torchvision(model)
+    old = {name.replace(".mlp.0.", ".mlp.linear_1.").replace(".mlp.3.", ".mlp.linear_2."): new[name] for name in new}
+    assert old.keys() != new.keys()
     load_weights(other, old)
     same(other.state_dict(), model.state_dict())
-
-
-def test_half_precision_is_read_into_the_models_own():
-    model, other = small_model(), model_like()
-    load_weights(other, {name: value.half() for name, value in to_timm(model).items()})
-    same(parameters_of(other), {name: value.half().double() for name, value in parameters_of(model).items()})
 
 
 # Files and models of Hugging Face; test_parity.py compares the logits
@@ -117,15 +103,14 @@ def test_a_head_for_other_classes_is_refused_unless_skipped(layout):
     same(parameters_of(other.encoder), parameters_of(model.encoder))
 
 
-@every_layout
 @pytest.mark.parametrize(
     ("old", "new", "grid"),
     [(8, 16, None), (16, (8, 20), None), ((8, 12), (12, 8), (2, 3))],
     ids=str,
 )
-def test_positions_are_interpolated_to_another_image_size(layout, old, new, grid):
+def test_positions_are_interpolated_to_another_image_size(old, new, grid):
     model, other = small_model(image_size=old), model_like(image_size=new)
-    load_weights(other, WRITERS[layout](model), grid_size=grid)
+    load_weights(other, to_timm(model), grid_size=grid)
     was, now = (one.embedding.patch_embedding.grid_size for one in (model, other))
     # coordinate by coordinate, to be independent of the code's axes
     given = model.embedding.pos_embedding.data
@@ -134,12 +119,6 @@ def test_positions_are_interpolated_to_another_image_size(layout, old, new, grid
     result = other.embedding.pos_embedding.data
     assert_equal(result[0, 1:], torch.stack(maps, dim=-1).double(), atol=1e-7)
     assert_equal(result[:, 0], given[:, 0], atol=0)
-
-
-def test_as_many_patches_are_taken_as_the_same_grid_unless_told():
-    model, other = small_model(image_size=(8, 12)), model_like(image_size=(12, 8))
-    load_weights(other, to_timm(model))
-    assert_equal(other.embedding.pos_embedding, model.embedding.pos_embedding, atol=0)
 
 
 # What is refused, and that nothing is loaded then
@@ -160,13 +139,8 @@ REFUSED = [
     (OTHER_PATCHES, r"patch_embed\.proj\.weight is \(16, 12, 2, 2\), the model's \(16, 3, 4, 4\)"),
     (TIMM | {"pos_embed": torch.zeros(1, 11, 16)}, r"grid_size must be the \(gh, gw\) of the checkpoint's 10 patches"),
     (TIMM | {BLOCK: torch.ones(16, dtype=torch.int8)}, r"not floating point: .* is torch\.int8"),
-    (TIMM | {"pos_embed": torch.ones(1, 5, 16).char()}, r"(?s)pos_embed is \(1, 5, 16\).*pos_embed is torch\.int8"),
-    (TIMM | {"pos_embed": torch.ones(7, 16)}, r"pos_embed is \(7, 16\)"),
     (FC_NORM, r"(?s)missing: norm\.weight.*unexpected: fc_norm\.weight.*takes the mean of the tokens first.*fc_norm=F"),
     (TIMM | {"blocks.0.ls1.gamma": torch.ones(16)}, r"another kind of model: LayerScale"),
-    (TIMM | {"blocks.0.attn.q_norm.weight": torch.ones(8)}, r"inside the attention"),
-    (TIMM | {"reg_token": torch.ones(1, 4, 16)}, r"register tokens"),
-    (TIMM | {"dist_token": torch.ones(1, 1, 16)}, r"for distillation"),
     (DEEP_HEAD, r"a hidden layer before the head"),
     ({"conv1.weight": torch.ones(1)}, r"known by a name of it: vit_course .*this one has conv1"),
     ({}, r"this one has nothing"),
@@ -199,11 +173,6 @@ def test_what_does_not_fit_is_named_and_nothing_is_loaded(state_dict, message):
 def test_arguments_out_of_range_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         load_weights(**dict(model=model_like(), state_dict=TIMM) | arguments)
-
-
-def test_hugging_faces_model_has_no_mean_pooling():
-    with pytest.raises(ValueError, match=r"reads the class token; this model has pool='mean'"):
-        to_huggingface(small_model(pool="mean"))
 
 
 # The command
@@ -251,11 +220,9 @@ BAD_FILES = [  # its name; its bytes, or what is saved in it; what the command p
     ("in.pt", None, "No such file"),
     ("in.safetensors", b"nothing", NO_TENSORS),
     ("in.pt", b"nothing", NO_TENSORS),
-    ("in.pt", b"", NO_TENSORS),
     ("in.pt", {"cls_token": Harmful()}, NO_TENSORS),
     ("in.pt", [1, 2], "must hold tensors by name; got list"),
     ("in.pt", small_model().state_dict(), "patch_size must be a whole number of at least 1; got None"),
-    ("in.pt", {"patch_embed.proj.weight": torch.ones(3, 4)}, "must have patch_embed.proj.weight, with 4 axes"),
     ("in.pt", WITHOUT_BLOCK, f"missing: {BLOCK}"),
 ]
 
@@ -290,11 +257,3 @@ def test_the_command_overwrites_nothing_and_leaves_no_half_written_file(tmp_path
     before = sorted(tmp_path.iterdir())
     assert run(capsys, tmp_path / "in.pt", tmp_path / "new.pt", "--to", "timm") == "error: No space left on device"
     assert sorted(tmp_path.iterdir()) == before
-
-
-def test_the_command_runs_as_a_reader_types_it(tmp_path):
-    torch.save({"state_dict": TIMM}, tmp_path / "in.pt")
-    command = ["-m", "vit_course.weights", "in.pt", "out.safetensors", "--to", "torchvision"]
-    done = run_python(*command, cwd=tmp_path, check=True)
-    assert done.stdout == "in.pt (timm) -> out.safetensors (torchvision)\n"
-    same(load_file(tmp_path / "out.safetensors"), to_torchvision(small_model()))

@@ -147,10 +147,9 @@ def maps_of_layers(maps: object) -> None:
         raise ValueError(f"maps must be a list with one tensor a layer; got {came}")
     for layer in maps:
         float_tensor("maps", layer, "b heads s s")
-    for layer in maps:
-        if layer.shape != maps[0].shape or layer.shape[-1] != layer.shape[-2]:
-            shapes = [tuple(each.shape) for each in maps]
-            raise ValueError(f"maps must be square and all of one shape, (b, heads, s, s); got {shapes}")
+    shapes = [tuple(layer.shape) for layer in maps]
+    if set(shapes) != {shapes[0]} or shapes[0][-1] != shapes[0][-2]:
+        raise ValueError(f"maps must be square and all of one shape, (b, heads, s, s); got {shapes}")
 
 
 def grid_of(name: str, grid_size: object, patches: int) -> None:

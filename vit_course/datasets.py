@@ -1,13 +1,13 @@
 """Find the data sets on this machine or download them, and verify them with published checksums.
 
-Call ``data.load_dataset``; readers of the course do not need this file. A checksum is that of the unpacked content, so
-it does not matter how a file is compressed. Every file is looked for separately, so different files may come from
-different places. Nothing is unpickled.
+``data.load_dataset`` calls this. A checksum is that of the unpacked content, so it does not matter how a file is
+compressed. Nothing is unpickled.
 """
 
 import gzip
 import hashlib
 import os
+import tarfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,14 +25,12 @@ class Published:
         files: its files, unpacked: name and SHA-256.
         downloads: the files as they are offered, each one of ``files`` as ``.gz``, or one ``.tar.gz`` of all; SHA-256.
         urls: what is written before these names, tried in turn.
-        folder: the folder inside the archive.
         debian: Debian's package, and the folder where it puts the files.
     """
 
     files: dict[str, str]
     downloads: dict[str, str]
     urls: tuple[str, ...]
-    folder: str = ""
     debian: tuple[str, str] | None = None
 
 
@@ -67,9 +65,10 @@ PUBLISHED = {
         },
         downloads={"cifar-10-binary.tar.gz": "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"},
         urls=("https://www.cs.toronto.edu/~kriz/", "https://cave.cs.toronto.edu/kriz/"),
-        folder="cifar-10-batches-bin",
     ),
 }
+ARCHIVE = "cifar-10-binary.tar.gz"
+AGAIN = "replace it by the published file, or delete it and load the data set again"
 FASHION_CLASSES = [
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
 ]  # fmt: skip
@@ -123,113 +122,58 @@ def published_files(name: str, root: str | Path | None) -> dict[str, bytes]:
         ValueError: ``root`` is not a folder, or a file that was found is not the published one.
         FileNotFoundError: a file is nowhere, and cannot be downloaded.
     """
-    if root is not None and (not isinstance(root, str | Path) or not str(root) or Path(root).expanduser().is_file()):
-        raise ValueError(f"root must be a folder, or None for the usual places alone; got {root!r}")
-    published, places = PUBLISHED[name], _places(name, root)
-    folders = [folder for place in places.values() if place for folder in (place, place / name)]
-    paths = _found(published, folders)
-    missing = [file for file in published.files if file not in paths]
-    if missing:
-        target = (places["root"] or places["$VIT_COURSE_DATA"] or places["the cache"]) / name
-        wanted = [file for file in published.downloads if _is_archive(file) or file.removesuffix(".gz") in missing]
-        here = [path for path in (folder / file for folder in folders for file in wanted) if path.is_file()]
-        archive = here[0] if here else None
-        if archive:
-            _contents(archive, published.downloads[archive.name])
-        try:
-            _fetch(published, wanted, archive, target)
-        except (OSError, ValueError) as error:  # no network, no such page, no room; ValueError: a wrong checksum
-            raise FileNotFoundError(_ways_to_get(name, wanted, places, target, error)) from error
-        paths = _found(published, [target]) | paths
-    return {file: _contents(paths[file], sha256) for file, sha256 in published.files.items()}
-
-
-def _places(name: str, root: str | Path | None) -> dict[str, Path | None]:
-    """Return where to look for a data set, in order; None where nothing is given."""
     import pooch
 
-    given = {"root": root, "$VIT_COURSE_DATA": os.environ.get("VIT_COURSE_DATA")}
-    places = {place: Path(path).expanduser().absolute() if path else None for place, path in given.items()}
-    if PUBLISHED[name].debian:
-        package, folder = PUBLISHED[name].debian
-        places[f"Debian's {package}"] = Path(folder)
-    return places | {"the cache": Path(pooch.os_cache("vit_course"))}
-
-
-def _found(published: Published, folders: list[Path]) -> dict[str, Path]:
-    """Return the paths of the files that are in one of these folders, packed or not; the first folder counts."""
-    paths = {}
-    for folder in reversed(folders):
-        for inner in dict.fromkeys([folder / published.folder, folder]):
-            for name in published.files:
-                for path in (inner / f"{name}.gz", inner / name):
-                    if path.is_file():
-                        paths[name] = path
-    return paths
-
-
-def _is_archive(file: str) -> bool:
-    return file.endswith(".tar.gz")
-
-
-def _contents(path: Path, sha256: str) -> bytes:
-    """Return what a file holds, unpacked unless it is an archive; ``ValueError`` unless that has this checksum."""
-    contents, problem = path.read_bytes(), "its contents differ"
-    if path.suffix == ".gz" and not _is_archive(path.name):
-        try:
-            contents = gzip.decompress(contents)
-        except (OSError, EOFError, zlib.error) as error:
-            problem = f"it cannot be unpacked ({error})"
-    got = hashlib.sha256(contents).hexdigest()
-    if got != sha256:
-        raise ValueError(
-            f"{path} must be as published, but {problem} ({len(contents):,} bytes): expected sha256 {sha256}, "
-            f"got {got}; replace it by the published file, or delete it and load the data set again, which looks in "
-            "the other places and then downloads it"
-        )
+    if root is not None and (not isinstance(root, str | Path) or not str(root) or Path(root).expanduser().is_file()):
+        raise ValueError(f"root must be a folder, or None for the usual places alone; got {root!r}")
+    published, cache = PUBLISHED[name], Path(pooch.os_cache("vit_course"))
+    given = [Path(path).expanduser().absolute() for path in (root, os.environ.get("VIT_COURSE_DATA")) if path]
+    places = [*given, *(Path(folder) for _, folder in filter(None, [published.debian])), cache]
+    target = (given or [cache])[0] / name
+    contents = {}
+    for offered in published.downloads:
+        held = [file for file in published.files if offered in (f"{file}.gz", ARCHIVE)]
+        forms = [offered] if offered == ARCHIVE else [offered.removesuffix(".gz"), offered]
+        found = [path for place in places for form in forms for path in (place / form, place / name / form)]
+        path = next(filter(Path.is_file, found), None) or _downloaded(published, offered, target, places)
+        contents |= {file: _verified(path, file, raw, published) for file, raw in _unpacked(path, held).items()}
     return contents
 
 
-def _fetch(published: Published, wanted: list[str], archive: Path | None, target: Path) -> None:
-    """Download files, and unpack the archive, unless another process has just done so: the others wait for one."""
-    import filelock
-    import pooch
-
-    target.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(target / ".lock"):
-        if len(_found(published, [target])) == len(published.files):
-            return
-        for file in wanted:
-            if not archive:
-                _download(published, file, target)
-            if _is_archive(file):
-                pooch.Untar(extract_dir=str(target))(str(archive or target / file), "download", None)
+def _unpacked(path: Path, names: list[str]) -> dict[str, bytes]:
+    try:
+        if path.name == ARCHIVE:
+            with tarfile.open(path) as archive:
+                files = {Path(each.name).name: archive.extractfile(each).read() for each in archive if each.isfile()}
+                return {name: files[name] for name in names}
+        return {names[0]: gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()}
+    except (OSError, EOFError, KeyError, tarfile.TarError, zlib.error) as error:
+        raise ValueError(f"{path} cannot be unpacked ({error}): {AGAIN}") from error
 
 
-def _download(published: Published, name: str, target: Path) -> None:
-    """Download one file from the first address that has it; one that is cut short or wrong is not kept."""
+def _verified(path: Path, name: str, contents: bytes, published: Published) -> bytes:
+    got, expected = hashlib.sha256(contents).hexdigest(), published.files[name]
+    if got != expected:
+        raise ValueError(f"{path} is not the published file: expected sha256 {expected}, got {got}: {AGAIN}")
+    return contents
+
+
+def _downloaded(published: Published, file: str, target: Path, places: list[Path]) -> Path:
+    """Download a file from the first address that has it; one that is cut short or wrong is not kept."""
     import pooch
 
     downloader = pooch.HTTPDownloader(progressbar=True, chunk_size=2**16)
     failures = []
     for url in published.urls:
         try:
-            pooch.retrieve(url + name, published.downloads[name], name, target, downloader=downloader)
-        except (OSError, ValueError) as error:
-            failures.append(f"{url}{name}: {error}")
-        else:
-            (target / name).chmod(0o644)  # a class may share the folder; a temporary file is its owner's alone
-            return
-    raise OSError("\n  ".join(failures))
-
-
-def _ways_to_get(name: str, wanted: list[str], places: dict[str, Path | None], target: Path, error: Exception) -> str:
-    """Return the message for who has no data and no network: where was looked, and what to do."""
-    published = PUBLISHED[name]
-    lines = [f"{name} must be on this machine, or be downloaded to {target}; that failed:", f"  {error}"]
-    lines += ["Looked in:", *(f"  {place}: {path or 'not given'}" for place, path in places.items())]
-    lines += ["To get it, one of these:", *(f"  download {published.urls[0]}{file} into {target}" for file in wanted)]
-    if published.debian:
-        lines += [f"  sudo apt install {published.debian[0]}"]
-    lines += [f"  set VIT_COURSE_DATA=FOLDER, a folder with {', '.join(wanted)}, or one that can be written to"]
-    return "\n".join(lines)
+            path = Path(pooch.retrieve(url + file, published.downloads[file], file, target, downloader=downloader))
+            path.chmod(0o644)  # a class may share the folder; a temporary file is its owner's alone
+            return path
+        except (OSError, ValueError) as error:  # no network, no such page, no room; ValueError: a wrong checksum
+            failures.append(f"  {url}{file}: {error}")
+    lines = [f"{file} is neither on this machine nor could it be downloaded to {target}:", *failures]
+    lines += ["Looked in:", *(f"  {place}" for place in places), "To get it, one of these:"]
+    lines += [f"  download {published.urls[0]}{each} into {target}" for each in published.downloads]
+    lines += [f"  sudo apt install {package}" for package, _ in filter(None, [published.debian])]
+    lines += ["  set VIT_COURSE_DATA=FOLDER, a folder that holds the files, or that can be written to"]
+    raise FileNotFoundError("\n".join(lines))

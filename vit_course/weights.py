@@ -44,7 +44,6 @@ def _layout(outer: dict[str, str], block: str, inner: dict[str, str | tuple[str,
 
 
 LAYOUTS = {
-    "vit_course": {},
     "torchvision": _layout(
         {
             "embedding.class_token": "class_token",
@@ -113,6 +112,8 @@ LAYOUTS["huggingface, as saved"] = _layout(
         "mlp.linear_2": "output.dense.{p}",
     },
 )
+
+LAYOUTS["vit_course"] = {ours: (ours,) for ours in LAYOUTS["timm"]}
 
 RECOGNISED_BY = {  # a name that no other layout has
     "embedding.class_token": "vit_course",
@@ -220,16 +221,15 @@ def load_weights(
     arguments.vision_transformer(model)
     arguments.one_of("head", head, ("load", "skip"))
     layout, given = recognised(state_dict)
-    expected = _theirs(model, layout)
+    expected, table = _theirs(model, layout), _table(layout, len(model.encoder.layers))
     if head == "skip":
         given = {name: value for name, value in given.items() if not name.startswith("vit.pooler.")}
-        given |= {name: expected[name] for ours_name in HEAD for name in _names(ours_name, layout)}
-    positions = _names(POSITIONS, layout)[0]
+        given |= {their: expected[their] for ours in HEAD for their in table[ours]}
     if set(given) == set(expected):
-        grid = model.embedding.patch_embedding.grid_size
+        (positions,), grid = table[POSITIONS], model.embedding.patch_embedding.grid_size
         given[positions] = _positions(given[positions], expected[positions], grid, grid_size)
     _refuse_others(given, expected, layout)
-    model.load_state_dict(_ours(given, list(model.state_dict()), layout))
+    model.load_state_dict(_ours(given, table))
     return layout
 
 
@@ -288,33 +288,35 @@ def recognised(state_dict: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]
     return layout, given
 
 
-def _names(name: str, layout: str) -> tuple[str, ...]:
-    """Return their names for one of ours: three where they keep queries, keys and values apart."""
-    if layout == "vit_course":
-        return (name,)
-    number = re.search(r"\.(\d+)\.", name)
-    module, _, kind = name.rpartition(".")
-    pattern = f"{module}.{{p}}" if kind in ("weight", "bias") else name
-    if number:
-        pattern = pattern.replace(number[0], ".{i}.", 1)
-    names = LAYOUTS[layout][pattern]
-    return tuple(their.format(i=number and number[1], p=kind) for their in names)
+def _table(layout: str, layers: int) -> dict[str, tuple[str, ...]]:
+    """Return their names for each of ours: three where they keep queries, keys and values apart."""
+    return {
+        ours.format(i=i, p=p): tuple(their.format(i=i, p=p) for their in theirs)
+        for ours, theirs in LAYOUTS[layout].items()
+        for i in range(layers)
+        for p in ("weight", "bias")
+    }
 
 
 def _theirs(model: VisionTransformer, layout: str) -> dict[str, Tensor]:
-    """Return our parameters in their names and shapes, as copies."""
-    p, state = model.embedding.patch_embedding.patch_size, {}
-    for name, value in model.state_dict().items():
-        if name == PROJECTION and layout != "vit_course":
-            value = rearrange(value, "d (c p1 p2) -> d c p1 p2", p1=p, p2=p)
-        names = _names(name, layout)
-        state |= {their: part.clone() for their, part in zip(names, value.chunk(len(names)), strict=True)}
-    return state
+    table, patch_size = _table(layout, len(model.encoder.layers)), model.embedding.patch_embedding.patch_size
+    return _in_layout(model.state_dict(), layout, table, patch_size)
 
 
-def _ours(given: Mapping[str, Tensor], names: list[str], layout: str) -> dict[str, Tensor]:
-    """Return their state dict in our names and shapes: the inverse of :func:`_theirs`."""
-    state = {name: torch.cat([given[their] for their in _names(name, layout)]) for name in names}
+def _in_layout(state: Mapping[str, Tensor], layout: str, table: dict, patch_size: int) -> dict[str, Tensor]:
+    """Return parameters with our names in the names and shapes of a layout, as copies."""
+    result = {}
+    for ours, theirs in table.items():
+        value = state[ours]
+        if ours == PROJECTION and layout != "vit_course":
+            value = rearrange(value, "d (c p1 p2) -> d c p1 p2", p1=patch_size, p2=patch_size)
+        result |= {their: part.clone() for their, part in zip(theirs, value.chunk(len(theirs)), strict=True)}
+    return result
+
+
+def _ours(given: Mapping[str, Tensor], table: dict) -> dict[str, Tensor]:
+    """Return parameters of a layout in our names and shapes: the inverse of :func:`_in_layout`."""
+    state = {ours: torch.cat([given[their] for their in theirs]) for ours, theirs in table.items()}
     state[PROJECTION] = state[PROJECTION].flatten(1)
     return state
 
@@ -337,14 +339,14 @@ def _positions(given: Tensor, expected: Tensor, grid: tuple[int, int], old_grid:
     return torch.cat([given[:, :1], resized[:, 1:]], dim=1)  # the class token's keeps all its digits
 
 
-def _refuse_others(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], layout: str) -> None:
-    """Check that names and shapes agree, and name all that do not."""
+def _refuse_others(given: Mapping[str, Tensor], expected: Mapping[str, Tensor | None], layout: str) -> None:
+    """Check that names agree, and shapes where they are known, and name all that do not."""
     missing = [name for name in expected if name not in given]
     unexpected = [name for name in given if name not in expected]
     shapes = [
-        f"{name} is {tuple(given[name].shape)}, the model's {tuple(expected[name].shape)}"
-        for name in expected
-        if name in given and given[name].shape != expected[name].shape
+        f"{name} is {tuple(given[name].shape)}, the model's {tuple(value.shape)}"
+        for name, value in expected.items()
+        if name in given and value is not None and given[name].shape != value.shape
     ]
     whole = [f"{name} is {given[name].dtype}" for name in given if not given[name].is_floating_point()]
     found = {"missing": missing, "unexpected": unexpected, "of another shape": shapes, "not floating point": whole}
@@ -353,8 +355,8 @@ def _refuse_others(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], 
     lines = [f"  {what}: {_shortened(names)}" for what, names in found.items() if names]
     reasons = {why for part, why in OTHER_MODELS.items() if any(re.search(part, name) for name in unexpected)}
     lines += [f"  it is another kind of model: {why}" for why in sorted(reasons)]
-    head = {name for ours_name in HEAD for name in _names(ours_name, layout)}
-    if any(name in head for name in missing) or any(line.split()[0] in head for line in shapes):
+    head = {their for ours in HEAD for their in _table(layout, 1)[ours]}
+    if head & {*missing, *(line.split()[0] for line in shapes)}:
         lines.append("  to keep the model's own head, say head='skip'")
     raise ValueError(f"state_dict ({layout}) does not fit the model, and nothing was loaded:\n" + "\n".join(lines))
 
@@ -395,51 +397,22 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     return state, {}
 
 
-def model_for(state_dict: Mapping[str, Tensor], patch_size: int | None = None) -> VisionTransformer:
-    """Build the model that a checkpoint fits, but for its number of heads, which no checkpoint holds: one here.
-
-    ``patch_size``, in pixels, is needed for checkpoints of this course alone; others show it.
-
-    Raises:
-        ValueError: an unknown layout, or a part missing that shows a size.
-    """
-    layout, given = recognised(state_dict)
-
-    def shape(name: str, axes: int) -> tuple[int, ...]:
-        their = _names(name, layout)[0]
-        if their not in given or given[their].ndim != axes:
-            raise ValueError(f"state_dict ({layout}) must have {their}, with {axes} axes, to show the model's sizes")
-        return tuple(given[their].shape)
-
-    width, *patch = shape(PROJECTION, 2 if layout == "vit_course" else 4)
-    if layout == "vit_course":
-        arguments.whole_number("patch_size", patch_size)
-        patch = [patch[0] // patch_size**2, patch_size, patch_size]
-    block = re.escape(_names(BLOCK.format(i=0) + "ln_1.weight", layout)[0]).replace("0", r"(\d+)", 1)
-    layers = [int(found[1]) for found in (re.fullmatch(block, name) for name in given) if found]
-    model = VisionTransformer(
-        image_size=(patch[1], patch[1] * (shape(POSITIONS, 3)[1] - 1)),  # the count alone matters for names
-        patch_size=patch[1],
-        in_channels=patch[0],
-        hidden_dim=width,
-        num_layers=max(layers, default=-1) + 1,
-        num_heads=1,
-        mlp_dim=shape(BLOCK.format(i=0) + "mlp.linear_1.weight", 2)[0],
-        num_classes=shape("head.weight", 2)[0],
-    )
-    return model.to(given[_names(PROJECTION, layout)[0]].dtype)
-
-
 def convert(source: Path, target: Path, layout: str, patch_size: int | None = None) -> str:
     """Write a checkpoint in another layout; return the one it had. Nothing is overwritten, or left half-written."""
     if target.exists():
         raise ValueError(f"{target} is there already: name another file")
     state, metadata = read(source)
-    if patch_size is None and "vit_course" in metadata:
+    was, given = recognised(state)
+    numbers = re.findall(r"(?:blocks\.|layers?\.|encoder_layer_)(\d+)\.", "\n".join(given))
+    layers = 1 + max(map(int, numbers), default=0)
+    table = _table(was, layers)
+    _refuse_others(given, dict.fromkeys(their for theirs in table.values() for their in theirs), was)
+    if was != "vit_course":
+        patch_size = given[table[PROJECTION][0]].shape[-1]
+    elif patch_size is None and "vit_course" in metadata:
         patch_size = json.loads(metadata["vit_course"])["model"]["patch_size"]
-    model = model_for(state, patch_size)
-    was = load_weights(model, state)
-    state = _theirs(model, layout)
+    arguments.whole_number("patch_size", patch_size)
+    state = _in_layout(_ours(given, table), layout, _table(layout, layers), patch_size)
     beside = target.with_name(f".{target.name}.part")
     try:
         if target.suffix == ".safetensors":

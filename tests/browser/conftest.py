@@ -1,4 +1,4 @@
-"""One browser, one JupyterLab and one build of the website for all tests in this folder, which run in one process.
+"""One browser, one JupyterLab and one build of the website for all files that a process of pytest tests.
 
 The browser is Debian's Chromium, or the program that the variable CHROMIUM names.
 """

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,13 +29,9 @@ from tools.my_course import Copies
 COURSE = Path(__file__).resolve().parents[2]
 COPIED = ("notebooks", "img", "resources", "vit_course", "benchmarks")  # what lessons read, show and link to
 
-# The module of each program, and the address below which it shows a file. Each program has a server of its own: a
-# server that has sent the fonts of formulas to one of them does not send them to the other.
-PLACES = {"jupyterlab": "lab/tree", "notebook": "notebooks"}
 SERVER = {
     "ServerApp": {"ip": "127.0.0.1", "port": 0, "open_browser": False, "allow_root": True},  # port 0: any free one
     "LabApp": {"extension_manager": "readonly", "news_url": None, "expose_app_in_browser": True},
-    "JupyterNotebookApp": {"expose_app_in_browser": True},
 }
 SETTINGS = {
     "notebook-extension/tracker": {"windowingMode": "none"},  # the page holds every cell, so that all can be measured
@@ -55,7 +51,6 @@ PNG = "image => fetch(image.src).then(answer => answer.bytes()).then(bytes => [.
 class Lab:
     """A running server: ``url`` ends with a slash, and ``root`` is the folder that it serves."""
 
-    program: str
     url: str
     token: str
     root: Path
@@ -69,7 +64,7 @@ class Lab:
             arguments = {"path": path, "kernel": {"id": page.evaluate(f"{KERNEL}.id")}}
             page.evaluate("async given => { await jupyterapp.commands.execute('docmanager:open', given) }", arguments)
         else:
-            page.goto(f"{self.url}{PLACES[self.program]}/{quote(path)}?token={self.token}&reset")
+            page.goto(f"{self.url}lab/tree/{quote(path)}?token={self.token}&reset")
         notebook(page).wait_for()
         page.wait_for_function(f"path => {CONTEXT}?.path === path && {CONTEXT}.isReady", arg=path)
         page.wait_for_function(f"() => {RENDERED}")
@@ -104,7 +99,7 @@ def wait_for_kernel(page: Page) -> None:
 
 def choose(page: Page, menu: str, entry: str) -> None:
     """Choose an entry of a menu, named by how it begins."""
-    page.locator("#jp-MainMenu, #menu-panel").get_by_role("menuitem", name=menu, exact=True).click()
+    page.locator("#jp-MainMenu").get_by_role("menuitem", name=menu, exact=True).click()
     page.locator(".lm-Menu").get_by_role("menuitem", name=re.compile(f"^{entry}")).click()
 
 
@@ -133,18 +128,12 @@ def pixels(picture: bytes | Locator) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"), dtype=int)
 
 
-def copy_course(root: Path, names: Iterable[str]) -> None:
-    """Copy these folders of the course."""
-    for name in names:
-        shutil.copytree(COURSE / name, root / name, ignore=shutil.ignore_patterns(".*", "__pycache__"))
-
-
 @contextmanager
-def running_lab(folder: Path, program: str = "jupyterlab") -> Iterator[Lab]:
-    """Copy the course into ``folder / "course"``, unless it is there, and serve it; at the end its kernels stop."""
+def running_lab(folder: Path) -> Iterator[Lab]:
+    """Copy the course into ``folder / "course"`` and serve it; at the end its kernels stop."""
     root, config, runtime = folder / "course", folder / "config", folder / "runtime"
-    if not root.exists():
-        copy_course(root, COPIED)
+    for name in COPIED:
+        shutil.copytree(COURSE / name, root / name, ignore=shutil.ignore_patterns(".*", "__pycache__"))
     Copies(root).update()  # as make lab does
     token = secrets.token_hex(16)
     settings = {f"lab/user-settings/@jupyterlab/{name}.jupyterlab-settings": each for name, each in SETTINGS.items()}
@@ -156,7 +145,7 @@ def running_lab(folder: Path, program: str = "jupyterlab") -> Iterator[Lab]:
     folders = {"CONFIG_DIR": config, "DATA_DIR": folder / "data", "RUNTIME_DIR": runtime}
     environment = os.environ | {f"JUPYTER_{name}": str(path) for name, path in folders.items()}
     environment["IPYTHONDIR"] = str(folder / "ipython")
-    command = [sys.executable, "-m", program, f"--ServerApp.root_dir={root}"]
+    command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={root}"]
     with (folder / "log.txt").open("w") as log:
         process = subprocess.Popen(command, cwd=root, env=environment, stdout=log, stderr=subprocess.STDOUT)
     try:
@@ -165,7 +154,7 @@ def running_lab(folder: Path, program: str = "jupyterlab") -> Iterator[Lab]:
             assert process.poll() is None, (folder / "log.txt").read_text()
             time.sleep(0.1)
         url = json.loads((runtime / f"jpserver-{process.pid}.json").read_text())["url"]
-        yield Lab(program, url, token, root)
+        yield Lab(url, token, root)
     finally:
         process.terminate()
         try:

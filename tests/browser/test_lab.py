@@ -5,9 +5,8 @@ nbval runs the lessons and compares their outputs; here they are seen as they ar
 
 import nbformat
 import pytest
-from lab import notebook, run_all
-from lab_findings import findings, visible_findings
-from nbformat.v4 import new_code_cell, new_markdown_cell
+from lab import notebook
+from lab_findings import visible_findings
 from playwright.sync_api import expect
 from site_checks import Traffic
 
@@ -15,24 +14,6 @@ from tools.my_course import Copies
 from tools.site_links import lessons
 
 LESSONS = [path.name for path in lessons()]
-SPOILT = "notebooks/spoilt.ipynb"
-FOLDED = "<details>\n<summary>Answer</summary>\n\n```python\n" + 150 * "y" + "\n```\n\n</details>"
-CELLS = [  # a cell, and what is said of it; None if nothing is wrong with it
-    (new_markdown_cell("# Title\n\n$x^2$, and a price of 5 $"), None),
-    (new_markdown_cell("![a picture that is missing](../img/missing.svg)"), "picture that is missing is not loaded"),
-    (new_markdown_cell("|" + 3 * f" {'w' * 60} |" + "\n|---|---|---|\n" + "| 1 | 2 | 3 |"), "out of the cell"),
-    (new_markdown_cell(r"$$" + "+".join(f"x_{{{i}}}" for i in range(99)) + "$$"), " px in 8"),
-    (new_markdown_cell(r"$\nosuchcommand{x}$"), "mathematics: a command that MathJax does not know"),
-    (new_markdown_cell(r"$\frac{1$"), r"mathematics: $\frac{1$"),
-    (new_markdown_cell(FOLDED), " px in 8"),
-    (new_code_cell("from PIL import Image\nImage.new('RGB', (840, 20))"), None),
-    (new_code_cell("Image.new('RGB', (3000, 20))"), "a picture of 3000 px is shown with 8"),
-    (new_code_cell("print('z' * 400)"), "is broken to fit"),
-    (new_code_cell("from IPython.display import HTML\nHTML('<div style=\"width: 900px\">wide</div>')"), " px in 8"),
-    (new_code_cell("1 / 0", metadata={"tags": ["raises-exception"]}), None),
-    (new_code_cell("1 / 0"), "ZeroDivisionError: division by zero"),
-    (new_code_cell("2"), "not run"),
-]
 
 
 @pytest.fixture(scope="module")
@@ -84,18 +65,3 @@ def test_a_save_counts_as_no_change_and_a_cell_of_the_readers_stays(lab, page):
         assert len(merged.cells) == len(newest.cells) + 1
     finally:
         lesson.write_text(stored, encoding="utf-8")
-
-
-def test_the_checks_find_what_is_spoilt(lab, page):
-    traffic = Traffic(page, lab.url)
-    lab.write(SPOILT, [cell for cell, _ in CELLS])
-    lab.open(page, SPOILT)
-    run_all(page)
-    found = findings(page, lab.save(page, SPOILT))
-    for index, (_, expected) in enumerate(CELLS):
-        here = [finding for finding in found if finding.startswith(f"cell {index}: ")]
-        assert any(expected in finding for finding in here) if expected else here == [], (index, here)
-    missing, console = traffic.problems
-    assert "404" in missing
-    assert "/files/img/missing.svg" in missing
-    assert "404" in console

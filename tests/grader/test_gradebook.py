@@ -144,7 +144,7 @@ def test_the_table_after_grading():
         "student  assignment_01 / 10  assignment_02 / 20  total",
         "ada      7.5                 -                   7.5",
         "al       3*                  0                   3",
-        "* waits for marks by hand: make formgrader",
+        "* waits for marks by hand: make grade BY=hand",
         "al: -x",
     ]
 

@@ -1,34 +1,55 @@
 """What the tests of the lessons share: the names that each lesson leaves behind when every exercise is solved."""
 
 import contextlib
+import os
+import shutil
 
 import matplotlib
 import pytest
+from filelock import FileLock
 from lessons.running import compare, keep_all, run
 
 from tools.site_links import ROOT
+from vit_course.mine.parts import PARTS
 
 
 @pytest.fixture(scope="session")
 def kept(tmp_path_factory):
-    """Return a folder whose ``my_vit.py`` holds the worked solution of every part; next to it, what lessons read."""
-    folder = tmp_path_factory.mktemp("kept") / "notebooks"
-    folder.mkdir()
-    for name in ("resources", "benchmarks"):
-        (folder.parent / name).symlink_to(ROOT / name)
-    keep_all(folder)
+    """Return a folder whose ``my_vit.py`` holds the worked solution of every part."""
+    return once(tmp_path_factory, "kept", None)
+
+
+@pytest.fixture(scope="session")
+def mixture(tmp_path_factory):
+    """Return the same with every other part alone."""
+    return once(tmp_path_factory, "mixture", list(PARTS)[::2])
+
+
+def once(tmp_path_factory, name, parts):
+    """Keep these parts in a folder, once for all processes of a test run."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    with FileLock(folder.with_suffix(".lock")):
+        if not folder.exists():
+            folder.mkdir()
+            keep_all(folder, parts)
     return folder
 
 
 def fixture(number):
-    """Return the fixture ``lesson_NN``."""
+    """Return the fixture ``lesson_NN``, whose reader has kept every part, or before an even lesson every other one."""
 
     @pytest.fixture(scope="module", name=f"lesson_{number}")
-    def names(kept):
+    def names(request, tmp_path_factory):
         matplotlib.use("agg")
-        with contextlib.chdir(kept):
+        even = number.isdigit() and int(number) % 2 == 0
+        course = tmp_path_factory.mktemp("course")
+        for name in ("resources", "benchmarks"):  # what lessons read
+            (course / name).symlink_to(ROOT / name)
+        folder = shutil.copytree(request.getfixturevalue("mixture" if even else "kept"), course / "notebooks")
+        with contextlib.chdir(folder):
             names, printed = run(number)
-        compare(number, printed)  # with every part kept, a lesson prints what it prints with none
+        compare(number, printed)  # a lesson prints what it prints with no part kept
         return names
 
     return names

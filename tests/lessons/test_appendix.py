@@ -1,9 +1,6 @@
 """What the appendix says about its numbers."""
 
-import math
-
 import pytest
-import torch
 from support import assert_equal
 
 ROWS = ["eps 1e-12", "eps 1e-5", "GELU by tanh", "mean of the patches", "q k v interleaved"]
@@ -40,33 +37,9 @@ def test_layer_3_attends_to_the_lower_and_the_upper_edge(lesson_appendix):
     assert grids[2].max().item() == pytest.approx(0.3, abs=0.005)
 
 
-def test_one_channel_cannot_reveal_the_order_of_a_patch(lesson_appendix):
-    image = lesson_appendix["gray"]
-    first, second = (
-        lesson_appendix["linear_patches"](1, 5, 4, order)[0](image) for order in ("(c p1 p2)", "(p1 p2 c)")
-    )
-    assert_equal(first, second, atol=0)
-
-
 def test_rows_of_the_tables_move_the_logits_in_the_order_of_the_answer(lesson_appendix):
     clothes, right = lesson_appendix["clothes"], lesson_appendix["clothes_logits"]
     shares = [lesson_appendix["relative_change"](lesson_appendix["variants"][name](clothes), right) for name in ROWS]
     assert shares == sorted(shares)
     assert shares[2] < 0.001
     assert shares[3] > 1000 * shares[2]
-
-
-def test_the_class_token_moves_the_mean_by_the_formula(lesson_appendix):
-    features = lesson_appendix["features"]
-    n = features.shape[1] - 1
-    patches = features[:, 1:].mean(dim=1)
-    assert_equal(features.mean(dim=1) - patches, (features[:, 0] - patches) / (n + 1), atol=1e-5)
-
-
-def test_entropy_and_row_sums(lesson_appendix):
-    even, peak = torch.full((37,), 1 / 37), torch.eye(37)
-    assert lesson_appendix["entropy"](even) == pytest.approx(math.log(37))
-    assert round(math.log(37), 2) == 3.61
-    assert lesson_appendix["entropy"](peak) == 0
-    sums = lesson_appendix["versions"]["√e, dim=2"].sum(dim=-1)
-    assert sums.mean().item() == pytest.approx(1)

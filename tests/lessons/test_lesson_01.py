@@ -22,36 +22,12 @@ def test_the_reshaped_letter_shows_nine_small_letters(lesson_01):
             assert torch.equal(nine[c, start].flatten(), letter[c, start::3].flatten())
 
 
-def test_the_explorer_s_patterns_draw_even_and_odd_rows_or_the_two_halves(lesson_01):
-    rearrange, letter = lesson_01["rearrange"], lesson_01["letter"]
-    pairs = rearrange(letter, "c (rows two) w -> c rows (two w)", two=2)
-    assert torch.equal(pairs, torch.cat([letter[:, 0::2], letter[:, 1::2]], dim=-1))
-    halves = rearrange(letter, "c (two rows) w -> c rows (two w)", two=2)
-    assert torch.equal(halves, torch.cat([letter[:, :48], letter[:, 48:]], dim=-1))
-
-
-def test_confused_names_give_the_same_picture(lesson_01):
-    confused = lesson_01["rearrange"](lesson_01["letter"], "c w h -> w h c")
-    assert torch.equal(confused, lesson_01["channels_last"])
-
-
 def test_the_columns_of_both_words_are_where_the_text_says(lesson_01):
     images, word, interleaved = (lesson_01[name] for name in ("images", "word", "interleaved"))
     assert word.shape == interleaved.shape == (3, 96, 576)
     assert torch.equal(interleaved[..., 1], images[1, ..., 0])
     assert torch.equal(interleaved[..., :6], images[..., 0].permute(1, 2, 0))
     assert torch.equal(word[..., :96], images[0])
-
-
-def test_the_first_column_of_the_right_sheet_is_t_and_o(lesson_01):
-    assert torch.equal(lesson_01["by_column"][..., :96], torch.cat([*lesson_01["images"][:2]], dim=-2))
-    assert torch.equal(lesson_01["by_row"][:, :96], torch.cat([*lesson_01["images"][:3]], dim=-1))
-
-
-def test_near_pieces_are_patches_and_far_ones_take_every_sixth_pixel(lesson_01):
-    letter = lesson_01["letter"]
-    assert torch.equal(lesson_01["near"][1, 2], letter[:, 16:32, 32:48])
-    assert torch.equal(lesson_01["far"][1, 2], letter[:, 1::6, 2::6])
 
 
 def test_naive_rows_are_eight_pixel_rows_of_one_channel_and_never_a_patch(lesson_01):
@@ -75,11 +51,6 @@ def test_only_the_first_two_of_the_four_mistakes_raise_an_error(lesson_01):
             lesson_01["show_error"](lesson_01["images"], pattern, **sizes)
         printed.append(text.getvalue().strip())
     assert [text == "no error" for text in printed] == [False, False, True, True]
-
-
-def test_the_minimum_makes_the_strokes_thicker(lesson_01):
-    average, largest, smallest = (lesson_01[name][0].mean(dim=0) for name in ("average", "largest", "smallest"))
-    assert (largest < 0.5).sum() < (average < 0.5).sum() < (smallest < 0.5).sum()
 
 
 def test_only_the_linear_layer_has_parameters(lesson_01):

@@ -42,10 +42,6 @@ def test_the_entries_of_a_token_have_the_size_that_positions_are_compared_with(l
     assert size == pytest.approx(0.62, abs=0.005)
 
 
-def test_the_cut_of_the_normal_distribution_is_more_than_50_standard_deviations_away(lesson_02):
-    assert 2 / lesson_02["small_embedding"].projection.in_features ** -0.5 > 50
-
-
 def test_torchsummary_misses_the_class_token_and_the_positions(lesson_02):
     assert lesson_02["total"] == 619_776
     assert lesson_02["total"] - 29_184 == 590_592

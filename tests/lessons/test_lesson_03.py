@@ -27,13 +27,6 @@ def test_the_figure_of_one_head_has_the_matrices_of_the_code(lesson_03):
     assert [round(value, 1) for value in lesson_03["output_qk"].flatten().tolist()] == [24.0, 22.7, 24.6]
 
 
-def test_only_the_scores_of_queries_and_keys_are_asymmetric(lesson_03):
-    tokens, queries = lesson_03["scores"], lesson_03["scores_qk"]
-    assert torch.equal(tokens, tokens.T)
-    assert (queries[0, 1], queries[1, 0]) == (2, 0)
-    assert max(tokens.max(), queries.max()) == 3 == queries[2].max()
-
-
 def test_softmax_saturates_without_the_division(lesson_03):
     scores = lesson_03["random_scores"]
     weights = scores.softmax(dim=-1)
@@ -55,23 +48,6 @@ def test_gradients_vanish_where_the_softmax_is_saturated(lesson_03):
         assert (weights.amax(dim=-1)[shortest] > 0.98).all()
     assert ranges[0] == (0.0001, 5.5)
     assert (round(ranges[1][0], 1), ranges[1][1]) == (1.0, 4.4)
-
-
-def test_reshape_mixes_the_tokens(lesson_03):
-    assert lesson_03["merged"][0, 0].tolist() == [0] * 12
-    assert lesson_03["reshaped"][0, 0].tolist() == [0] * 4 + [1] * 4 + [0] * 4
-
-
-def test_parameters_do_not_depend_on_the_heads(lesson_03):
-    layer = lesson_03["attention"]
-    counts = [sum(p.numel() for p in part.parameters()) for part in (layer.qkv, layer.out_proj)]
-    assert counts == [1_771_776, 590_592]
-    assert lesson_03["count"] == sum(counts) == 2_362_368
-
-
-def test_the_cost_of_attention(lesson_03):
-    assert round(145**2 / 37**2, 1) == 15.4
-    assert 3.75 < lesson_03["mebibytes"] / 1024 < 4  # the last row, with a token for every pixel
 
 
 def test_an_untrained_layer_has_nearly_equal_weights(lesson_03):

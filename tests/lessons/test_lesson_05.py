@@ -71,14 +71,6 @@ def test_colors_matter_to_the_overfitted_model_and_directions_hardly(lesson_05):
     assert right["exchanged"] <= 3
 
 
-def test_a_head_that_is_trained_alone_memorizes_the_six_images_too(lesson_05):
-    model, images, labels = lesson_05["small_model"](), lesson_05["images"], lesson_05["labels"]
-    model.embedding.requires_grad_(False)
-    model.encoder.requires_grad_(False)
-    lesson_05["overfit"](model, steps=300)
-    assert model(images).argmax(dim=-1).tolist() == labels.tolist()
-
-
 def test_equal_logits_of_six_classes_cost_at_least_ln_6(lesson_05):
     with torch.no_grad():
         logits = lesson_05["torch_model"](lesson_05["images"])
@@ -92,31 +84,3 @@ def test_a_model_without_positions_does_not_see_their_order(lesson_05):
         blind, seeing = ((lesson_05[m](images) - lesson_05[m](shuffled)).abs().max() for m in ("blind", "ours"))
     assert blind < 1e-9
     assert seeing > 0.05
-
-
-def test_a_model_without_positions_is_overfitted_too(lesson_05):
-    model = lesson_05["small_model"]()
-    torch.nn.init.zeros_(model.embedding.pos_embedding)
-    model.embedding.pos_embedding.requires_grad_(False)
-    assert lesson_05["overfit"](model)[-1] < 0.05
-
-
-def test_attention_costs_as_much_as_the_mlp_from_640_pixels_on():
-    d = VARIANTS["B/16"]["hidden_dim"]
-
-    def ratio(pixels):
-        s = (pixels // 16) ** 2 + 1
-        return (4 * s * d**2 + 2 * s**2 * d) / (8 * s * d**2)
-
-    assert ratio(224) < 0.6
-    assert ratio(624) < 1 < ratio(640)
-
-
-def test_small_patches_cost_four_times_as_much():
-    def multiplications(name):
-        d, layers, p = (VARIANTS[name][key] for key in ("hidden_dim", "num_layers", "patch_size"))
-        n = (224 // p) ** 2
-        s = n + 1
-        return 3 * p * p * n * d + layers * (12 * s * d**2 + 2 * s**2 * d) + 1000 * d
-
-    assert 3.8 < multiplications("S/16") / multiplications("S/32") < 4.2

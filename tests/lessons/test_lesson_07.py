@@ -1,8 +1,6 @@
 """Lesson 7: the numbers that its sentences quote, and what its figures show."""
 
-import hashlib
 import json
-import math
 import statistics
 
 import torch
@@ -101,16 +99,3 @@ def test_the_drawings_get_the_predictions_in_the_answer(lesson_07):
     certainty = lesson_07["certainty"]
     assert certainty.argmax() == 1
     assert abs(certainty[3] - 0.80) < 0.005
-
-
-def test_the_shipped_model_is_that_of_the_long_run(lesson_07):
-    (long,) = (run for run in lesson_07["image_runs"] if run["config"]["preset"] == "long" and "fash" in run["command"])
-    file = (ROOT / "resources" / "fashion_mnist_patch4.safetensors").read_bytes()
-    assert hashlib.sha256(file).hexdigest() == long["result"]["weights_sha256"]
-
-
-def test_the_losses_of_the_table():
-    assert round(math.log(math.e + 9) - 0.1, 2) == 2.36
-    assert torch.tensor(1.0, dtype=torch.bfloat16) - 0.001 == 1
-    below = torch.nextafter(torch.tensor(1.0, dtype=torch.bfloat16), torch.tensor(0.0, dtype=torch.bfloat16))
-    assert round(below.item(), 4) == 0.9961

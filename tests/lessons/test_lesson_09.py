@@ -46,30 +46,6 @@ def test_attention_is_not_related_to_the_falls(lesson_09):
     assert [round(each, 2) for each in found["rollout"]] == [0.07, 0.64]
 
 
-def test_the_rank_correlation_is_that_of_the_ranks(lesson_09):
-    first, second = torch.rand(2, 3, 20, generator=torch.Generator().manual_seed(1))
-    rows = [
-        torch.stack([x.argsort().argsort(), y.argsort().argsort()]).float() for x, y in zip(first, second, strict=True)
-    ]
-    expected = torch.stack([torch.corrcoef(pair)[0, 1] for pair in rows]).mean().item()
-    assert math.isclose(lesson_09["rank_correlation"](first, second), expected, abs_tol=1e-6)
-
-
-def test_leaving_a_token_out_is_masking_it(lesson_09):
-    """Nobody attends to the patch, and all other tokens stay."""
-    model, few = lesson_09["model"], lesson_09["few"][:5]
-    allowed = (torch.arange(50) != 1 + 37)[None]
-    x = few
-    for block in model.encoder.layers:
-        qkv = block.self_attention.qkv(block.ln_1(x)).unflatten(-1, (3, 4, 16)).permute(2, 0, 3, 1, 4)
-        mixed = torch.nn.functional.scaled_dot_product_attention(*qkv, attn_mask=allowed)
-        x = x + block.self_attention.out_proj(mixed.transpose(1, 2).flatten(2))
-        x = x + block.mlp(block.ln_2(x))
-    masked = model.head(model.encoder.ln(x)[:, 0])
-    left_out = lesson_09["classify"](lesson_09["without"](few, [37]))
-    torch.testing.assert_close(masked, left_out, atol=1e-4, rtol=1e-4)
-
-
 def test_rollout_finds_the_patches_that_matter(lesson_09):
     without, rolled = lesson_09["accuracy_without_ten"], lesson_09["rolled"][:, 1:]
     assert round(without(rolled), 1) == 66.4

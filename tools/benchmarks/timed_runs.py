@@ -7,7 +7,7 @@ import math
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -25,15 +25,13 @@ PRESET = "quick"
 SEED = 0
 SLICE = 30.0  # seconds: speed and loss are noted so often, so that a disturbance shows
 
-Now = Callable[[], float]
-
 
 class Pace:
     """How far a run has come: seconds of training, images, and for each slice its images per second and mean loss."""
 
-    def __init__(self, slice_seconds: float, now: Now) -> None:
-        self.slice_seconds, self.now = slice_seconds, now
-        self.started, self.left_out = now(), 0.0
+    def __init__(self, slice_seconds: float) -> None:
+        self.slice_seconds = slice_seconds
+        self.started, self.left_out = time.perf_counter(), 0.0
         self.images, self.seconds = 0, 0.0
         self.first_image, self.first_second, self.losses = 0, 0.0, []  # of the running slice
         self.slices: list[dict] = []
@@ -41,15 +39,15 @@ class Pace:
     @contextmanager
     def stopped(self) -> Iterator[None]:
         """Leave out the time that passes inside."""
-        began = self.now()
+        began = time.perf_counter()
         yield
-        self.left_out += self.now() - began
+        self.left_out += time.perf_counter() - began
 
     def add(self, images: int, loss: float) -> None:
         """Count a training step that has just ended."""
         self.images += images
         self.losses.append(loss)
-        self.seconds = self.now() - self.started - self.left_out
+        self.seconds = time.perf_counter() - self.started - self.left_out
         if self.seconds - self.first_second >= self.slice_seconds:
             self.end_slice()
 
@@ -74,7 +72,6 @@ def train_published(
     *,
     marks: Sequence[float],
     slice_seconds: float = SLICE,
-    now: Now = time.perf_counter,
 ) -> dict:
     """Train by a published recipe and test after the step that reaches each of the ``marks``, in seconds of training.
 
@@ -89,7 +86,7 @@ def train_published(
     optimizer = recipe.optimizer(model.parameters())
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, recipe.tenths, gamma=0.1)
     left, tests = sorted(marks), []
-    pace = Pace(slice_seconds, now)
+    pace = Pace(slice_seconds)
     while left:
         for batch in torch.randperm(len(train_set), generator=generator).split(recipe.batch_size):
             images, labels = train_set[batch]
@@ -145,7 +142,7 @@ def our_epochs_a_second(dataset: str, *, threads: int, seconds: float = 3.0) -> 
     with our_trainer(dataset, epochs=1.0, threads=threads) as trainer:
         batch = torch.arange(trainer.recipe.batch_size)
         for warm_up in (True, False):  # the first step is slower
-            trainer.pace = Pace(math.inf, time.perf_counter)
+            trainer.pace = Pace(math.inf)
             while trainer.pace.seconds < (0 if warm_up else seconds) or not trainer.pace.images:
                 trainer.step(batch)
         return trainer.pace.images / trainer.pace.seconds / (trainer.steps_per_epoch * len(batch))
@@ -158,7 +155,6 @@ def train_ours(
     epochs: float,
     threads: int,
     slice_seconds: float = SLICE,
-    now: Now = time.perf_counter,
 ) -> dict:
     """Train our preset for so many epochs, at whose end its schedule ends as well, and test it there.
 
@@ -166,7 +162,7 @@ def train_ours(
         ``epochs``, ``parameters``, ``slices`` and ``tests``: one, with the budget as its mark.
     """
     with our_trainer(dataset, epochs=epochs, threads=threads) as trainer:
-        pace = trainer.pace = Pace(slice_seconds, now)
+        pace = trainer.pace = Pace(slice_seconds)
         result = trainer.train()
     pace.end_slice()
     tests = [pace.tested(budget, result["test_accuracy"])]

@@ -44,10 +44,10 @@ def keep(subject: Callable) -> Verdict:
     name = getattr(subject, "__name__", type(subject).__name__)
     if name not in PARTS:
         raise ValueError(f"keep needs a part of the model under its own name: {', '.join(PARTS)}; got {name!r}")
-    return shown(lambda: checked_and_kept(name, subject))
+    return shown(lambda: _checked_and_kept(name, subject))
 
 
-def checked_and_kept(name: str, subject: Callable) -> Verdict:
+def _checked_and_kept(name: str, subject: Callable) -> Verdict:
     """Run the part's check, collect its source, and put it into the file."""
     if subject is PARTS[name].reference or getattr(subject, "of_the_course", False):
         return Verdict(sentence("mine.reference", name=name), state="empty")
@@ -55,14 +55,13 @@ def checked_and_kept(name: str, subject: Callable) -> Verdict:
     if not verdict.passed or getattr(subject, "__module__", "") == "my_vit":
         return verdict
     source, path = source_of(subject), place()
-    with locked(path):
-        before = file.read(path)
-        text = file.with_part(before, source)
-        if text != before:
-            loaded = Loaded(text, path)
-            if name in loaded.problems:
-                raise fail("mine.not_alone", name=name, problem=loaded.problems[name])
-            file.write(path, text, why=name)
+    before = file.read(path)
+    text = file.with_part(before, source)
+    if text != before:
+        loaded = Loaded(text, path)
+        if name in loaded.problems:
+            raise fail("mine.not_alone", name=name, problem=loaded.problems[name])
+        file.write(path, text, why=name)
     kept = len(load().kept)
     return Verdict(f"{verdict}\n" + sentence("mine.kept", name=name, kept=kept, total=len(PARTS)))
 
@@ -78,7 +77,7 @@ def part(name: str) -> Callable:
     loaded = load()
     if name not in loaded.namespace or not callable(loaded.namespace[name]):
         raise ValueError(f"name must be that of a part: {', '.join(PARTS)}; got {name!r}")
-    print(wrapped(loaded.says(name)))
+    print(_wrapped(loaded.says(name)))
     return loaded.namespace[name]
 
 
@@ -170,20 +169,20 @@ class Loaded:
     def check(self, name: str, source: str) -> None:
         """Run a part's check, unless this source has passed it before."""
         passed = self.path.parent / file.HISTORY / "passed.json"
-        known, key = read_json(passed), self.fingerprint(source)
+        known, key = _read_json(passed), self.fingerprint(source)
         self.prints[name] = key
         if known.get(name) == key:
             return
         verdict = PARTS[name].verify(self.namespace[name])
         if not verdict.passed:
             raise CheckFailed(str(verdict))
-        write_json(passed, known | {name: key})
+        _write_json(passed, known | {name: key})
 
     def fingerprint(self, source: str) -> str:
-        """Return a hash of all that a part depends on: helpers and imports, the parts in it, and the course itself."""
-        others = [node for node in ast.parse(self.text).body if getattr(node, "name", None) not in PARTS]
+        """Return a hash of all that a part depends on: helpers, the parts in it, and the course itself."""
+        others = [node for name, node in self.definitions.items() if name not in PARTS]
         pieces = [source, *map(ast.unparse, others), *(self.prints.get(name, "") for name in names_in(source))]
-        return hashlib.sha256("\n".join([*pieces, course_fingerprint()]).encode()).hexdigest()
+        return hashlib.sha256("\n".join([*pieces, _course_fingerprint()]).encode()).hexdigest()
 
     def says(self, name: str) -> str:
         """Say in one line whose version of a part this is."""
@@ -195,53 +194,44 @@ class Loaded:
             return sentence("mine.no_longer", name=name, problem=self.problems[name])
         if self.mixed.get(name):
             yours = [each for each in PARTS if each in self.mixed[name]]
-            return sentence("mine.mixed", name=name, yours=listed(yours))
+            return sentence("mine.mixed", name=name, yours=_listed(yours))
         return sentence("mine.courses", name=name)
 
 
 loaded_text = lru_cache(maxsize=4)(Loaded)
 
 
-def wrapped(text: str) -> str:
+def _wrapped(text: str) -> str:
     """Break long lines, which a notebook shows without breaking them; what continues a line is indented."""
     lines = (textwrap.fill(line, 88, subsequent_indent="  ", break_on_hyphens=False) for line in text.split("\n"))
     return "\n".join(lines)
 
 
-def listed(names: list[str]) -> str:
+def _listed(names: list[str]) -> str:
     """Join names with commas and a last "and"."""
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
-class Progress:
-    """A table of the parts: which are the reader's own, and in which lesson each is written."""
+class Progress(str):
+    """A table of the parts, which a notebook shows line by line."""
 
-    def __init__(self, loaded: Loaded) -> None:
-        self.rows = [(part.lesson, name, self.state(loaded, name)) for name, part in PARTS.items()]
-        self.summary = sentence("mine.summary", kept=len(loaded.kept), total=len(PARTS))
-        self.trouble = loaded.trouble
-
-    @staticmethod
-    def state(loaded: Loaded, name: str) -> str:
-        """Return the words for a part."""
-        if name in loaded.kept:
-            return sentence("mine.state_kept")
-        return sentence("mine.state_failing" if name in loaded.problems else "mine.state_open")
-
-    def __repr__(self) -> str:
-        rows = [f"{lesson}  {name:30}{state}".rstrip() for lesson, name, state in self.rows]
-        return "\n".join([*filter(None, [self.trouble]), *rows, self.summary])
+    __repr__ = str.__str__
 
     def _repr_html_(self) -> str:
-        return f'<pre style="font-family: monospace; line-height: 1.4">{html.escape(repr(self), quote=False)}</pre>'
+        return f'<pre style="font-family: monospace; line-height: 1.4">{html.escape(self, quote=False)}</pre>'
 
 
 def progress() -> Progress:
-    """Return a table of all parts that shows which ones are kept in ``my_vit.py``."""
-    return Progress(load())
+    """Return a table of all parts that shows which ones are kept in ``my_vit.py``, and in which lesson each belongs."""
+    loaded = load()
+    states = dict.fromkeys(PARTS, "mine.state_open") | dict.fromkeys(loaded.problems, "mine.state_failing")
+    states |= dict.fromkeys(loaded.kept, "mine.state_kept")
+    rows = [f"{part.lesson}  {name:30}{sentence(states[name])}".rstrip() for name, part in PARTS.items()]
+    summary = sentence("mine.summary", kept=len(loaded.kept), total=len(PARTS))
+    return Progress("\n".join([*filter(None, [loaded.trouble]), *rows, summary]))
 
 
-ALONE = """
+_ALONE = """
 import sys
 sys.modules["vit_course"] = None  # importing it would fail
 import torch
@@ -257,41 +247,28 @@ def run_alone() -> None:
     loaded = load()
     missing = [name for name, part in PARTS.items() if part.lesson <= "05" and name not in loaded.kept]
     if missing:
-        print(wrapped(sentence("mine.incomplete", missing=listed(missing))))
+        print(_wrapped(sentence("mine.incomplete", missing=_listed(missing))))
         return
-    done = subprocess.run([sys.executable, "-c", ALONE], cwd=loaded.path.parent, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", _ALONE], cwd=loaded.path.parent, capture_output=True, text=True)
     said = done.stdout.strip() if done.returncode == 0 else done.stderr.strip().rpartition("\n")[2]
     print(sentence("mine.alone" if done.returncode == 0 else "mine.not_running", said=said))
 
 
 @cache
-def course_fingerprint() -> str:
+def _course_fingerprint() -> str:
     """Return a hash of the course's modules and checks: a new version of the course checks kept parts again."""
     files = sorted(path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".toml"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
-def locked(path: Path) -> object:
-    """Return a lock, so that two notebooks do not change the file at the same time."""
-    from filelock import FileLock
-
-    try:
-        (path.parent / file.HISTORY).mkdir(exist_ok=True)
-        return FileLock(path.parent / file.HISTORY / "lock", timeout=30)
-    except OSError as error:
-        folder = path.parent.resolve()
-        raise fail("mine.not_written", file=path.name, folder=folder, what=error.strerror) from error
-
-
-def read_json(path: Path) -> dict:
-    """Return what the file holds; nothing if it is missing or damaged."""
+def _read_json(path: Path) -> dict:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
 
 
-def write_json(path: Path, value: dict) -> None:
+def _write_json(path: Path, value: dict) -> None:
     """Write a file that may be lost: a folder that cannot be written to makes things slower, not wrong."""
     try:
         path.parent.mkdir(exist_ok=True)

@@ -46,26 +46,24 @@ def with_part(text: str, part: Source) -> str:
     text = text or HEADER
     before = definitions(text)
     for line in sorted(part.imports):
-        text = with_import(text, line)
-    text = with_definition(text, part.name, part.text)
+        text = _with_import(text, line)
+    text = _with_definition(text, part.name, part.text)
     for name, helper in part.helpers.items():
         if name in before:
             if text_of_definition(text, definitions(text)[name]) == helper:
                 continue
-            if users := [user for user in users_of(text, name) if user not in (part.name, *part.helpers)]:
+            if users := [user for user in _users_of(text, name) if user not in (part.name, *part.helpers)]:
                 raise fail("mine.helper_in_use", part=part.name, name=name, users=", ".join(users))
-        text = with_definition(text, name, helper, before=part.name)
+        text = _with_definition(text, name, helper, before=part.name)
     return text
 
 
-def users_of(text: str, name: str) -> list[str]:
-    """Return which definitions of a file use a name."""
+def _users_of(text: str, name: str) -> list[str]:
     found = definitions(text)
     return [user for user, node in found.items() if user != name and name in names_in(text_of_definition(text, node))]
 
 
-def with_definition(text: str, name: str, source: str, before: str = "") -> str:
-    """Replace a definition, or insert it where the course has it; a helper comes right before the part it helps."""
+def _with_definition(text: str, name: str, source: str, before: str = "") -> str:
     lines = text.splitlines(keepends=True)
     found = definitions(text)
     if name in found:
@@ -73,13 +71,12 @@ def with_definition(text: str, name: str, source: str, before: str = "") -> str:
     elif before in found:
         start = end = first_line(found[before], lines)
     else:
-        start = end = place_of(name, found, lines)
+        start = end = _place_of(name, found, lines)
     head, tail = "".join(lines[:start]).rstrip("\n"), "".join(lines[end:]).strip("\n")
     return "\n\n\n".join(piece for piece in (head, source.strip("\n"), tail) if piece) + "\n"
 
 
-def place_of(name: str, found: dict[str, ast.stmt], lines: list[str]) -> int:
-    """Return the line before which a part that is not in the file yet belongs: after the part before it, if any."""
+def _place_of(name: str, found: dict[str, ast.stmt], lines: list[str]) -> int:
     order = list(PARTS)
     earlier = [node.end_lineno for other, node in found.items() if other in order[: order.index(name)]]
     if earlier:
@@ -88,42 +85,31 @@ def place_of(name: str, found: dict[str, ast.stmt], lines: list[str]) -> int:
     return min(later, default=len(lines))
 
 
-def with_import(text: str, line: str) -> str:
-    """Return the text with one more import, next to those of the same module."""
+def _with_import(text: str, line: str) -> str:
+    head, _, name = line.rpartition("import ")
     tree, lines = ast.parse(text), text.splitlines(keepends=True)
-    (wanted,) = ast.parse(line).body
-    imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    for node in imports:
-        if type(node) is type(wanted) and getattr(node, "module", None) == getattr(wanted, "module", None):
-            have = {(alias.name, alias.asname) for alias in node.names}
-            new = {(alias.name, alias.asname) for alias in wanted.names}
-            if new <= have:
-                return text
-            if isinstance(node, ast.ImportFrom) and node.lineno == node.end_lineno:
-                names = sorted(have | new, key=lambda pair: (not pair[0].isupper(), not pair[0][0].isupper(), pair[0]))
-                written = ", ".join(own + (f" as {alias}" if alias else "") for own, alias in names)
-                lines[node.lineno - 1] = f"from {node.module} import {written}\n"
-                return "".join(lines)
-    rank = import_rank(line)
-    after = [node.end_lineno for node in imports if import_rank(ast.unparse(node)) < rank]
-    docstring = tree.body and isinstance(tree.body[0], ast.Expr)
-    if after:
-        place = max(after)
-    elif imports:
-        place = imports[0].lineno - 1
-    else:
-        place = tree.body[0].end_lineno if docstring else 0
+    imports = {ast.unparse(node): node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))}
+    for old, node in imports.items():
+        before, _, names = old.rpartition("import ")
+        if old == line or (head and before == head and name in names.split(", ")):
+            return text
+        if head and before == head and node.lineno == node.end_lineno:
+            names = sorted([*names.split(", "), name], key=lambda one: (not one.isupper(), not one[0].isupper(), one))
+            lines[node.lineno - 1] = f"{head}import {', '.join(names)}\n"
+            return "".join(lines)
+    earlier = [node.end_lineno for old, node in imports.items() if _import_rank(old) < _import_rank(line)]
+    docstring = tree.body[0].end_lineno if tree.body and isinstance(tree.body[0], ast.Expr) else 0
+    place = max(earlier, default=min([node.lineno - 1 for node in imports.values()], default=docstring))
     new = line + "\n"
-    neighbors = [import_rank(ast.unparse(node))[0] for node in imports]
-    if neighbors and rank[0] not in neighbors:  # a group of its own
-        new = "\n" + new if after else new + "\n"
-    elif not imports:
-        new = "\n" + new
-    rest = "".join(lines[place:])
-    return "".join(lines[:place]) + new + (rest if rest.strip() else "")
+    neighbors = {_import_rank(old)[0] for old in imports}
+    if not imports or (earlier and _import_rank(line)[0] not in neighbors):
+        new = "\n" + new  # a group of its own
+    elif _import_rank(line)[0] not in neighbors:
+        new += "\n"
+    return "".join([*lines[:place], new, *lines[place:]])
 
 
-def import_rank(line: str) -> tuple:
+def _import_rank(line: str) -> tuple:
     """Return the place of an import in the usual order: Python's own library first, ``import`` before ``from``."""
     module = re.match(r"(?:import|from) ([\w.]+)", line)[1]
     return module.partition(".")[0] in ("torch", "einops"), line.startswith("from"), module.lower()

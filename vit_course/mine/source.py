@@ -36,14 +36,13 @@ class Source:
 
 def source_of(subject: Callable) -> Source:
     """Collect what a part needs; ``CheckFailed`` names what cannot be collected."""
-    collected = Source(subject.__name__, text_of(subject))
-    collect(collected.text, namespace_of(subject), collected)
+    collected = Source(subject.__name__, _text_of(subject))
+    _collect(collected.text, _namespace_of(subject), collected)
     return collected
 
 
-def text_of(subject: Callable) -> str:
-    """Return the source of a function or class of a notebook's cell, with the comments right above it."""
-    code = code_of(subject)
+def _text_of(subject: Callable) -> str:
+    code = _code_of(subject)
     lines = linecache.getlines(code.co_filename) if code else []
     try:
         tree = ast.parse("".join(lines))
@@ -64,17 +63,18 @@ def first_line(node: ast.stmt, lines: list[str]) -> int:
     return first
 
 
-def code_of(subject: Callable) -> object:
-    """Return the code object of a function, or of a class's first method."""
-    functions = [subject] if not inspect.isclass(subject) else vars(subject).values()
-    plain = [inspect.unwrap(each) for each in functions if isinstance(each, FunctionType)]
+def _functions(subject: Callable) -> list[FunctionType]:
+    own = vars(subject).values() if inspect.isclass(subject) else [subject]
+    return [each for each in own if isinstance(each, FunctionType)]
+
+
+def _code_of(subject: Callable) -> object:
+    plain = [inspect.unwrap(each) for each in _functions(subject)]
     return plain[0].__code__ if plain else None
 
 
-def namespace_of(subject: Callable) -> dict:
-    """Return the global names that a function or class sees."""
-    functions = [subject] if not inspect.isclass(subject) else vars(subject).values()
-    return next(each.__globals__ for each in functions if isinstance(each, FunctionType))
+def _namespace_of(subject: Callable) -> dict:
+    return _functions(subject)[0].__globals__
 
 
 def names_in(text: str) -> list[str]:
@@ -87,32 +87,30 @@ def names_in(text: str) -> list[str]:
     return sorted(names(symtable.symtable(text, "cell", "exec")) - set(vars(builtins)) - {"__class__"})
 
 
-def collect(text: str, namespace: dict, collected: Source) -> None:
-    """Add what a piece of source needs to what is collected."""
+def _collect(text: str, namespace: dict, collected: Source) -> None:
     for name in names_in(text):
         if name == collected.name or name in PARTS or name in collected.helpers:
             continue
         if name not in namespace:
             raise fail("mine.undefined", part=collected.name, name=name)
         value = namespace[name]
-        if line := import_line(name, value):
+        if line := _import_line(name, value):
             collected.imports.add(line)
-        elif is_constant(value):
+        elif _is_constant(value):
             collected.helpers[name] = f"{name} = {value!r}"
-        elif isinstance(value, (FunctionType, type)) and not home_of(value).startswith("vit_course"):
-            helper = text_of(value)
+        elif isinstance(value, (FunctionType, type)) and not _home_of(value).startswith("vit_course"):
+            helper = _text_of(value)
             collected.helpers[name] = ""  # a helper may call itself
-            collect(helper, namespace_of(value), collected)
+            _collect(helper, _namespace_of(value), collected)
             del collected.helpers[name]
             collected.helpers[name] = helper  # after what it uses
-        elif home_of(value).startswith("vit_course"):
+        elif _home_of(value).startswith("vit_course"):
             raise fail("mine.of_the_course", part=collected.name, name=name)
         else:
             raise fail("mine.not_collectable", part=collected.name, name=name, kind=type(value).__name__)
 
 
-def import_line(name: str, value: object) -> str | None:
-    """Return the line that imports a value under this name from torch, einops or Python's own library."""
+def _import_line(name: str, value: object) -> str | None:
     if isinstance(value, ModuleType):
         path = value.__name__
         if path.partition(".")[0] not in ALLOWED:
@@ -121,7 +119,7 @@ def import_line(name: str, value: object) -> str | None:
         if parent and last == name:
             return f"from {parent} import {name}"
         return f"import {path}" if path == name else f"import {path} as {name}"
-    for home in (*HOMES, home_of(value)):
+    for home in (*HOMES, _home_of(value)):
         if home.partition(".")[0] in ALLOWED and home != "__main__":
             for own in (name, getattr(value, "__name__", name)):
                 if getattr(importlib.import_module(home), own, None) is value:
@@ -129,13 +127,11 @@ def import_line(name: str, value: object) -> str | None:
     return None
 
 
-def home_of(value: object) -> str:
-    """Return the name of the module that a value comes from; empty if it does not say."""
+def _home_of(value: object) -> str:
     return getattr(value, "__name__" if isinstance(value, ModuleType) else "__module__", None) or ""
 
 
-def is_constant(value: object) -> bool:
-    """Whether a value can be written down: a number, a text, None, or a tuple of them."""
+def _is_constant(value: object) -> bool:
     if isinstance(value, tuple):
-        return all(map(is_constant, value))
+        return all(map(_is_constant, value))
     return value is None or type(value) in (bool, int, float, str)

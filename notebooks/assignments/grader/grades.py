@@ -83,7 +83,7 @@ def table(points: dict[str, float], rows: list[Row]) -> str:
         lines.append([row.student.id, *marks, row.total])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     shown = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
-    star = ["* waits for marks by hand: make formgrader"] * any("*" in cell for line in lines[1:] for cell in line)
+    star = ["* waits for marks by hand: make grade BY=hand"] * any("*" in cell for line in lines[1:] for cell in line)
     return "\n".join([*shown, *star, *(f"{row.student.id}: {note}" for row in rows for note in row.notes)])
 
 
