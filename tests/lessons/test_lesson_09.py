@@ -2,8 +2,6 @@
 
 import math
 
-import torch
-
 from vit_course import inside
 
 
