@@ -26,6 +26,14 @@ import torch.nn.functional as F
 from einops import einsum, rearrange, reduce
 from torch import nn
 """
+KEEPS = """
+import sys
+from lessons.running import cell
+from vit_course import mine
+names = {"__name__": "__main__"}
+cell(sys.stdin.read(), names, "<cell 1>")
+assert mine.keep(names[sys.argv[1]]).passed
+"""
 MODEL = [name for name, part in PARTS.items() if part.lesson <= "05"]
 
 
@@ -255,6 +263,18 @@ def test_a_helper_that_another_part_uses_is_not_replaced(notebook):
     with pytest.raises(checks.CheckFailed, match=r"its helper cut differs from the one in my_vit.py, which PatchEmb"):
         notebook.keep("patchify", other)
     assert "+ 0" not in text()
+
+
+def test_two_notebooks_that_keep_at_the_same_time_both_succeed(notebook):
+    tests = Path(__file__).parent
+    options = dict(stdin=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": f"{tests}:{tests.parent}"})
+    names = ("patchify", "MLPBlock")
+    kernels = {name: subprocess.Popen([sys.executable, "-c", KEEPS, name], **options) for name in names}
+    for name, kernel in kernels.items():
+        kernel.stdin.write(IMPORTS + SOURCES[name])
+        kernel.stdin.close()
+    assert [kernel.wait(timeout=300) for kernel in kernels.values()] == [0, 0]
+    assert list(file.definitions(text())) == list(names)
 
 
 def test_a_folder_that_cannot_be_written_to_ends_in_one_line(notebook, monkeypatch):

@@ -55,13 +55,14 @@ def _checked_and_kept(name: str, subject: Callable) -> Verdict:
     if not verdict.passed or getattr(subject, "__module__", "") == "my_vit":
         return verdict
     source, path = source_of(subject), place()
-    before = file.read(path)
-    text = file.with_part(before, source)
-    if text != before:
-        loaded = Loaded(text, path)
-        if name in loaded.problems:
-            raise fail("mine.not_alone", name=name, problem=loaded.problems[name])
-        file.write(path, text, why=name)
+    with _locked(path):
+        before = file.read(path)
+        text = file.with_part(before, source)
+        if text != before:
+            loaded = Loaded(text, path)
+            if name in loaded.problems:
+                raise fail("mine.not_alone", name=name, problem=loaded.problems[name])
+            file.write(path, text, why=name)
     kept = len(load().kept)
     return Verdict(f"{verdict}\n" + sentence("mine.kept", name=name, kept=kept, total=len(PARTS)))
 
@@ -259,6 +260,18 @@ def _course_fingerprint() -> str:
     """Return a hash of the course's modules and checks: a new version of the course checks kept parts again."""
     files = sorted(path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".toml"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+
+
+def _locked(path: Path) -> object:
+    """Return a lock, so that two notebooks do not change the file at the same time."""
+    from filelock import FileLock
+
+    try:
+        (path.parent / file.HISTORY).mkdir(exist_ok=True)
+        return FileLock(path.parent / file.HISTORY / "lock", timeout=30)
+    except OSError as error:
+        folder = path.parent.resolve()
+        raise fail("mine.not_written", file=path.name, folder=folder, what=error.strerror) from error
 
 
 def _read_json(path: Path) -> dict:
