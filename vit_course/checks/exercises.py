@@ -199,6 +199,13 @@ EXERCISES: dict[str, Callable[[], Exercise]] = {
         ).split(batch_size)[step],
         [(0, 10, 4, 0), (9, 10, 4, 3), (7, 12, 4, 1)],
     ),
+    "removal_and_control": lambda: Exercise(
+        lambda rolled, black, chance: torch.stack([rolled, torch.where(black, chance - 1, chance)]),
+        [
+            (formula(2, 9) / 2 + 0.5, formula(2, 9, start=40) < 0, formula(2, 9, start=80) / 2 + 0.5),
+            (formula(3, 49) / 2 + 0.5, formula(3, 49, start=40) < 0, formula(3, 49, start=80) / 2 + 0.5),
+        ],
+    ),
     "prepare_photo": lambda: Exercise(photo_as_input, [landscape(56, 90), landscape(91, 60), landscape(30, 30)]),
 }
 
