@@ -1,11 +1,14 @@
 """Checks of lesson 03's parts: attention as a function, its weights, splitting and merging heads, and the class."""
 
+from collections.abc import Sequence
+
 import torch
-from einops import rearrange, repeat
+from einops import repeat
 from torch import Tensor, nn
 
 import vit_course
 from vit_course import attention
+from vit_course.checks import twins
 from vit_course.checks.compare import formula
 from vit_course.checks.dropout import RATE, draws
 from vit_course.checks.embedding import modes
@@ -14,48 +17,25 @@ from vit_course.checks.engine import Case, declare
 # --- attention as a function -----------------------------------------------------------------------------------------
 
 
-def tensors(label: str, b: int, heads: int, i: int, j: int, e: int, *, size: float = 2.0, count: int = 3) -> Case:
+def tensors(label: str, b: int, heads: int, i: int, j: int, e: int, *, size: float = 2.0) -> Case:
     """Return queries, keys and values without symmetry; ``size`` is the largest query and key."""
     query, key = size * formula(b, heads, i, e), size * formula(b, heads, j, e, start=307)
-    return Case(label, (query, key, formula(b, heads, j, e, start=611))[:count])
+    return Case(label, (query, key, formula(b, heads, j, e, start=611)))
 
 
-def attention_cases(count: int) -> list[list[Case]]:
-    """Return cases for a function of query and key, or of all three."""
-    return [
-        [
-            tensors("three heads", 2, 3, 7, 7, 5, count=count),
-            tensors("one head and a batch of one", 1, 1, 4, 4, 6, count=count),
-            tensors("narrow heads", 3, 4, 5, 5, 2, count=count),
-        ],
-        [
-            tensors("more keys than queries", 2, 3, 4, 9, 5, count=count),
-            tensors("fewer keys than queries", 1, 2, 6, 3, 4, count=count),
-        ],
-        [tensors("scores above 88, whose exp alone overflows", 2, 2, 5, 5, 8, size=30.0, count=count)],
-    ]
+def _pairs(cases: Sequence[Case]) -> list[Case]:
+    return [Case(case.label, case.args[:2]) for case in cases]
 
 
-STAGES = ["attention_weights.scores", "attention_weights.scaled", "attention_weights.weights"]
-OUT = "scaled_dot_product_attention.out"
-
-attention_weights = declare(
-    "attention_weights",
-    "attention_weights",
-    attention.attention_weights,
-    attention_cases(2),
-    "attention_weights",
-    stages=STAGES,
-)
-scaled_dot_product_attention = declare(
-    "scaled_dot_product_attention",
-    "scaled_dot_product_attention",
-    attention.scaled_dot_product_attention,
-    attention_cases(3),
-    "attention_weights scaled_dot_product_attention",
-    stages=[*STAGES, OUT],
-)
-
+ATTENTION = [
+    [
+        tensors("three heads", 2, 3, 7, 7, 5),
+        tensors("one head and a batch of one", 1, 1, 4, 4, 6),
+        tensors("narrow heads", 3, 4, 5, 5, 2),
+    ],
+    [tensors("more keys than queries", 2, 3, 4, 9, 5), tensors("fewer keys than queries", 1, 2, 6, 3, 4)],
+    [tensors("scores above 88, whose exp alone overflows", 2, 2, 5, 5, 8, size=30.0)],
+]
 HEAD_WEIGHTS = [
     Case(label, (2 * formula(i, e), 2 * formula(j, e, start=307)))
     for label, i, j, e in [
@@ -64,49 +44,49 @@ HEAD_WEIGHTS = [
         ("one query", 1, 7, 64),
     ]
 ]
+STAGES = ["attention_weights.scores", "attention_weights.scaled", "attention_weights.weights"]
+OUT = "scaled_dot_product_attention.out"
+
+attention_weights = declare(
+    "attention_weights", attention.attention_weights, [_pairs(group) for group in ATTENTION], stages=STAGES
+)
+scaled_dot_product_attention = declare(
+    "scaled_dot_product_attention",
+    attention.scaled_dot_product_attention,
+    ATTENTION,
+    mistakes="attention_weights scaled_dot_product_attention",
+    stages=[*STAGES, OUT],
+)
 
 
-def one_head(query: Tensor, key: Tensor) -> Tensor:
-    """Return the attention weights of one head: ``(i, e), (j, e) -> (i, j)``."""
+def _one_head(query: Tensor, key: Tensor) -> Tensor:
     return attention.attention_weights(query[None, None], key[None, None])[0, 0]
 
 
 head_weights = declare(
-    "head_weights", "attention_weights", one_head, [HEAD_WEIGHTS], "attention_weights", stages=STAGES
+    "head_weights", _one_head, [HEAD_WEIGHTS], twin="attention_weights", mistakes="attention_weights", stages=STAGES
 )
 
 # --- splitting and merging -------------------------------------------------------------------------------------------
 
-
-def split(projected: Tensor, num_heads: int) -> Tensor:
-    """Return queries, keys and values of every head: ``(b, s, 3·d) -> (3, b, heads, s, e)``."""
-    return rearrange(projected, "b s (three heads e) -> three b heads s e", three=3, heads=num_heads)
-
-
-def merge(out: Tensor) -> Tensor:
-    """Return the heads of every token side by side: ``(b, heads, s, e) -> (b, s, d)``."""
-    return rearrange(out, "b heads s e -> b s (heads e)")
-
-
 SIZES = [("four heads", 2, 7, 4, 5), ("two heads and a batch of one", 1, 4, 2, 5), ("three heads", 2, 3, 3, 4)]
 TO_SPLIT = [Case(label, (formula(b, s, 3 * heads * e), heads)) for label, b, s, heads, e in SIZES]
 TO_MERGE = [Case(label, (formula(b, heads, s, e),)) for label, b, s, heads, e in SIZES]
-split_heads = declare("split_heads", "split_heads", split, [TO_SPLIT], "split_heads")
-merge_heads = declare("merge_heads", "merge_heads", merge, [TO_MERGE], "merge_heads")
+split_heads = declare("split_heads", twins.split_heads, [TO_SPLIT])
+merge_heads = declare("merge_heads", twins.merge_heads, [TO_MERGE])
 
 # --- the class -------------------------------------------------------------------------------------------------------
 
 
-def tokens(label: str, b: int, s: int, hidden_dim: int, num_heads: int) -> Case:
-    """Return tokens without symmetry for a layer of these sizes."""
-    options = {"hidden_dim": hidden_dim, "num_heads": num_heads}
-    return Case(label, (4 * formula(b, s, hidden_dim),), options=options)
+def tokens(label: str, b: int, s: int, hidden_dim: int, **options: int) -> Case:
+    """Return tokens without symmetry, so large that eps plays no part, for a layer of these sizes."""
+    return Case(label, (4 * formula(b, s, hidden_dim),), options=dict(hidden_dim=hidden_dim, **options))
 
 
 TOKENS = [
-    tokens("three heads", 2, 7, 12, 3),
-    tokens("one head and a batch of one", 1, 4, 5, 1),
-    tokens("narrow heads", 3, 5, 8, 4),
+    tokens("three heads", 2, 7, 12, num_heads=3),
+    tokens("one head and a batch of one", 1, 4, 5, num_heads=1),
+    tokens("narrow heads", 3, 5, 8, num_heads=4),
 ]
 KEYS = 8  # tokens; each head is twice as wide, so that two features of the output show one weight
 BIAS = 0.5  # of out_proj: what is dropped before it is told from what is dropped after it
@@ -127,11 +107,8 @@ def reveal_weights(layer: nn.Module) -> None:
 
 
 HEADS = "split_heads merge_heads attention_weights scaled_dot_product_attention attention_dropout"
-LAYER = [
-    "split_heads.parts", *STAGES, OUT, "merge_heads.merged",
-]  # fmt: skip
+LAYER = ["split_heads.parts", *STAGES, OUT, "merge_heads.merged"]
 multi_head_attention = declare(
-    "multi_head_attention",
     "multi_head_attention",
     vit_course.MultiHeadSelfAttention,
     [
@@ -149,6 +126,6 @@ multi_head_attention = declare(
             )
         ],
     ],
-    f"multi_head_attention {HEADS}",
+    mistakes=f"multi_head_attention {HEADS}",
     stages=LAYER,
 )

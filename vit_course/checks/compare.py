@@ -3,6 +3,9 @@
 Values are compared in single precision to 1e-5 of the largest one, which no correct order of computation exceeds.
 """
 
+from collections.abc import Iterable
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -24,6 +27,11 @@ def set_parameters(module: nn.Module, *, start: int = 1) -> nn.Module:
             values = formula(*parameter.shape, start=start + 1000 * place)
             parameter.copy_(0.5 * values if parameter.ndim < 2 else values * parameter[0].numel() ** -0.5)
     return module.eval()
+
+
+def flat(parameters: Iterable[Tensor]) -> Tensor:
+    """Return a copy of all values in one row."""
+    return torch.cat([parameter.detach().clone().flatten() for parameter in parameters])
 
 
 def same(actual: object, expected: object) -> bool:
@@ -91,11 +99,22 @@ def named(value: object) -> str:
     return repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
 
 
+def duplicate(value: object) -> object:
+    """Return a copy that shares no memory with the value, or the value itself if it holds no numbers."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    return type(value)(map(duplicate, value)) if type(value) in (list, tuple) else value
+
+
 def unchanged(before: object, after: object) -> bool:
     """Whether a copy that was handed over is still as it was, bit by bit."""
     if isinstance(before, (list, tuple)):
         return len(before) == len(after) and all(map(unchanged, before, after))
+    if isinstance(before, np.ndarray):
+        before, after = torch.from_numpy(before), torch.from_numpy(after)
     if isinstance(before, Tensor):
-        alike = (before == after) | ((before != before) & (after != after)) if before.shape == after.shape else None
-        return alike is not None and bool(alike.all())
-    return isinstance(before, nn.Module) or before == after
+        same_shape = before.shape == after.shape
+        return same_shape and bool(((before == after) | ((before != before) & (after != after))).all())
+    return before is after or isinstance(before, nn.Module) or before == after

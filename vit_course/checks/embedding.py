@@ -1,5 +1,7 @@
 """Checks of lesson 02's parts, and of the cutting and putting back that ends lesson 01."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -20,7 +22,7 @@ IMAGES = [
     Case("patches of one pixel", (formula(2, 3, 2, 3), 1)),
 ]
 
-patchify = declare("patchify", "patchify", vit_course.patchify, [IMAGES], "patchify", stages=["patchify.patches"])
+patchify = declare("patchify", vit_course.patchify, [IMAGES], stages=["patches"])
 
 PATCHES = [
     Case("square images", (formula(2, 9, 12),), dict(patch_size=2, image_size=6)),
@@ -29,26 +31,26 @@ PATCHES = [
     Case("a batch of one", (formula(1, 8, 20),), dict(patch_size=2, image_size=(4, 8), channels=5)),
     Case("patches of one pixel", (formula(2, 6, 3),), dict(patch_size=1, image_size=(2, 3))),
 ]
-unpatchify = declare("unpatchify", "unpatchify", vit_course.unpatchify, [PATCHES], "unpatchify")
+unpatchify = declare("unpatchify", vit_course.unpatchify, [PATCHES])
 
 # --- projecting ------------------------------------------------------------------------------------------------------
 
 
-def sized(label: str, shape: tuple[int, ...], **options: object) -> Case:
-    """Return a case of images, for an embedding of these sizes."""
+def _sized(label: str, shape: tuple[int, ...], **options: object) -> Case:
     return Case(label, (formula(*shape),), options=options)
 
 
 TO_EMBED = [
-    sized("square images", (2, 3, 6, 6), image_size=6, patch_size=2, hidden_dim=8),
-    sized("rectangular images, image_size=(6, 9)", (2, 3, 6, 9), image_size=(6, 9), patch_size=3, hidden_dim=5),
-    sized("one channel", (3, 1, 8, 4), image_size=(8, 4), patch_size=2, hidden_dim=7, in_channels=1),
-    sized("a batch of one", (1, 3, 4, 12), image_size=(4, 12), patch_size=4, hidden_dim=6),
+    _sized("square images", (2, 3, 6, 6), image_size=6, patch_size=2, hidden_dim=8),
+    _sized("rectangular images, image_size=(6, 9)", (2, 3, 6, 9), image_size=(6, 9), patch_size=3, hidden_dim=5),
+    _sized("one channel", (3, 1, 8, 4), image_size=(8, 4), patch_size=2, hidden_dim=7, in_channels=1),
+    _sized("a batch of one", (1, 3, 4, 12), image_size=(4, 12), patch_size=4, hidden_dim=6),
 ]
 MANY = dict(image_size=16, patch_size=2, hidden_dim=64)  # with eight images: tens of thousands of values
+NORMALIZATIONS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d)
 
 
-def wrong_sizes(reference: type[nn.Module]) -> object:
+def _wrong_sizes(reference: type[nn.Module]) -> Callable:
     """Return a behavior that names a parameter's wrong size by what it would be the right size of."""
 
     def behavior(cls: type[nn.Module], mapping: Mapping) -> None:
@@ -64,38 +66,28 @@ def wrong_sizes(reference: type[nn.Module]) -> object:
             for key, value in reference(**case.options).state_dict().items():
                 if key in own and own[key].shape != value.shape:
                     came, wanted = tuple(own[key].shape), tuple(value.shape)
-                    if cause := cause_of_size(key, came, wanted, case):
-                        raise fail(
-                            f"sizes.{cause}",
-                            sentence("sizes.at", case=case.label, name=key, came=came, wanted=wanted),
-                            name=key,
-                            came=came[1],
-                            wanted=wanted[1],
-                            d=case.options["hidden_dim"],
-                        )
+                    if cause := _cause_of_size(key, came, wanted, case):
+                        at = sentence("sizes.at", case=case.label, name=key, came=came, wanted=wanted)
+                        sizes = dict(came=came[1], wanted=wanted[1], d=case.options["hidden_dim"])
+                        raise fail(f"sizes.{cause}", at, name=key, **sizes)
                     return
 
     return behavior
 
 
-NORMALIZATIONS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d)
-
-
-def cause_of_size(key: str, came: tuple[int, ...], wanted: tuple[int, ...], case: Case) -> str:
+def _cause_of_size(key: str, came: tuple[int, ...], wanted: tuple[int, ...], case: Case) -> str:
     """Return the id of the cause of a wrong size, if the size tells it."""
     p, d, c = case.options["patch_size"], case.options["hidden_dim"], case.args[0].shape[1]
-    causes = {}
     if key.endswith("projection.weight"):
-        causes = {
-            (d, c, p, p): "convolution",
-            wanted[::-1]: "transposed",
-            (wanted[1], wanted[1]): "width_of_patch",
-            **({(d, p ^ 2): "power"} if p ^ 2 else {}),
-            **({(d, c * (p ^ 2)): "power"} if p ^ 2 else {}),
-            **({(d, p * p): "one_channel"} if c > 1 else {}),
-            **({(d, 3 * p * p): "three_channels"} if c != 3 else {}),
-        }
-        return causes.get(came, "other_width" if len(came) == 2 and came[0] == d else "")
+        causes = [
+            ((d, c, p, p), "convolution"),
+            (wanted[::-1], "transposed"),
+            ((wanted[1], wanted[1]), "width_of_patch"),
+            *(((d, size), "power") for size in (p ^ 2, c * (p ^ 2)) if p ^ 2),
+            *([((d, p * p), "one_channel")] if c > 1 else []),
+            *([((d, 3 * p * p), "three_channels")] if c != 3 else []),
+        ]
+        return dict(causes).get(came, "other_width" if len(came) == 2 and came[0] == d else "")
     if len(came) == 3 and came[-1] != d and came[-1] == c * p * p:
         return "wide_parameter"
     if key == "pos_embedding" and len(came) == 3:
@@ -114,27 +106,26 @@ def modes(options: dict, x: Tensor, *arguments: str) -> list[Case]:
 
 patch_embedding = declare(
     "patch_embedding",
-    "patch_embedding",
     vit_course.PatchEmbedding,
     [TO_EMBED, modes(MANY, formula(8, 3, 16, 16))],
-    "patch_embedding patchify",
-    stages=["patch_embedding.patches", "patch_embedding.tokens"],
-    before=[wrong_sizes(vit_course.PatchEmbedding)],
+    mistakes="patch_embedding patchify",
+    stages=["patches", "tokens"],
+    before=[_wrong_sizes(vit_course.PatchEmbedding)],
 )
 
 # --- the whole of Eq. 1 ----------------------------------------------------------------------------------------------
 
 
-def ones_and_halves(module: nn.Module) -> None:
-    """Make every token 1 before the positions, and every position 0.5."""
+def _ones_and_halves(module: nn.Module) -> None:
+    # every token is 1 before the positions, and every position is 0.5
     module.patch_embedding.projection.weight.fill_(0.5 / module.patch_embedding.projection.in_features)
     module.patch_embedding.projection.bias.fill_(0.5)
     module.class_token.fill_(1.0)
     module.pos_embedding.fill_(0.5)
 
 
-def starts_small(cls: type[nn.Module], mapping: Mapping) -> None:
-    """Check the values with which class token and positions begin: later lessons rely on them."""
+def _starts_small(cls: type[nn.Module], mapping: Mapping) -> None:
+    # later lessons rely on the values with which class token and positions begin
     options = dict(image_size=32, patch_size=4, hidden_dim=48)
     module, reference = build(cls, options), vit_course.ImageEmbedding(**options)
     for name, most in (("class_token", 0.0), ("pos_embedding", 0.05)):
@@ -150,7 +141,6 @@ def starts_small(cls: type[nn.Module], mapping: Mapping) -> None:
 
 image_embedding = declare(
     "image_embedding",
-    "image_embedding",
     vit_course.ImageEmbedding,
     [
         TO_EMBED,
@@ -161,14 +151,14 @@ image_embedding = declare(
                 (torch.ones(8, 3, 16, 16),),
                 options=MANY | dict(dropout=RATE),
                 training=True,
-                weights=ones_and_halves,
+                weights=_ones_and_halves,
                 shows=draws,
                 fault="dropout.elsewhere",
             )
         ],
     ],
-    "image_embedding patch_embedding patchify drop",
-    stages=["patch_embedding.patches", "patch_embedding.tokens", "image_embedding.tokens", "image_embedding.summed"],
-    before=[wrong_sizes(vit_course.ImageEmbedding)],
-    behaviors=[starts_small],
+    mistakes="image_embedding patch_embedding patchify drop",
+    stages=["patch_embedding.patches", "patch_embedding.tokens", "tokens", "summed"],
+    before=[_wrong_sizes(vit_course.ImageEmbedding)],
+    behaviors=[_starts_small],
 )

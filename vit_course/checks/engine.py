@@ -3,7 +3,6 @@
 ``CONTRIBUTING.md`` shows how to add a mistake, which is one line, and a check, which is one page.
 """
 
-import copy
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from vit_course.checks.compare import describe, formula, named, same, set_parameters, unchanged
+from vit_course.checks.compare import describe, duplicate, formula, named, same, set_parameters, unchanged
 from vit_course.checks.dropout import Draws
 from vit_course.checks.facts import fact
 from vit_course.checks.learner import check, running
@@ -57,27 +56,17 @@ class Case:
     fault: str = ""
 
 
-def call(function: Callable, case: Case) -> object:
-    """Call a function of tensors, which must leave its arguments alone."""
-    given = copy.deepcopy(case.args)
-    result = function(*given, **case.kwargs)
-    for before, after in zip(case.args, given, strict=True):
-        if not unchanged(before, after):
-            raise fail("engine.in_place", case.label)
-    return result
-
-
 @dataclass(frozen=True)
 class Check:
     """A check of a function, or of a class if the reference is one.
 
     Attributes:
-        name: as in ``checks.<name>``; its section of ``sentences.toml`` says under ``verified`` what was shown.
-        twin: the function of ``twins.py`` that the learner's code must equal.
+        name: as in ``checks.<name>``; ``verified`` in ``sentences.toml`` says what was shown.
         reference: the course's own, whose arguments messages name, and whose parameters a learner's class gets.
         cases: groups of cases; a group is judged only if the one before is right.
+        twin: the function of ``twins.py`` that the learner's code must equal.
         mistakes: sections of ``mistakes.toml`` that the values are searched for, the likeliest first.
-        stages: where a computation may be right, in order; see :func:`vit_course.checks.trace.how_far`.
+        stages: where a computation may be right, in order; see :class:`vit_course.checks.trace.Progress`.
         run: calls a function with a case; for what is not simply a function of tensors.
         gradients: whether gradients are compared too.
         before, behaviors: further checks of ``(subject, mapping)``, before the values are compared and after.
@@ -87,12 +76,12 @@ class Check:
     """
 
     name: str
-    twin: str
     reference: Callable
     cases: Sequence[Sequence[Case]]
+    twin: str
     mistakes: str
     stages: Sequence[str] = ()
-    run: Callable[[Callable, Case], object] = call
+    run: Callable[[Callable, Case], object] = lambda function, case: function(*case.args, **case.kwargs)
     gradients: bool = True
     before: Sequence[Callable[[Callable, Mapping], None]] = ()
     behaviors: Sequence[Callable[[Callable, Mapping], None]] = ()
@@ -120,11 +109,12 @@ class Check:
             return self(function)
 
         public = of_class if self.is_class else of_function
+        called = self.reference.__name__ if self.is_class else self.name
         public.__name__ = public.__qualname__ = self.name
         public.__doc__ = sentence(
             "engine.class_docstring" if self.is_class else "engine.docstring",
-            call=f"{self.reference.__name__}({', '.join(inspect.signature(self.reference).parameters)})",
-            verified=sentence(f"{self.name}.verified"),
+            call=f"{called}({', '.join(inspect.signature(self.reference).parameters)})",
+            verified=sentence(f"verified.{self.name}"),
         )
         public.check = self
         return public
@@ -134,7 +124,7 @@ class Check:
 
         def verify() -> str:
             self.verify(subject, mapping)
-            return sentence(f"{self.name}.verified")
+            return sentence(f"verified.{self.name}")
 
         return check(name or self.name, subject, verify)
 
@@ -142,15 +132,36 @@ class Check:
         """Raise ``CheckFailed`` if anything is wrong."""
         trial = Trial(self, subject, mapping)
         trial.prepare()
+        behaving = subject if self.is_class else guarded(subject)
         for behavior in self.before:
-            behavior(subject, mapping)
+            behavior(behaving, mapping)
         for group in self.cases:
             trial.judge(group)
             trial.passed += [case.label for case in group]
-        if self.gradients:
+        if self.gradients and self.cases:
             trial.gradients(self.cases[0][0])
         for behavior in self.behaviors:
-            behavior(subject, mapping)
+            behavior(behaving, mapping)
+
+
+def guarded(function: Callable, label: str = "") -> Callable:
+    """Return a learner's function with copies as its arguments, which it must leave alone, and a result that it needs.
+
+    Models and whatever else holds no numbers are handed over as they are.
+    """
+
+    def ask(*args: object, **kwargs: object) -> object:
+        given = [duplicate(arg) for arg in args]
+        result = function(*given, **kwargs)
+        if not all(unchanged(before, after) for before, after in zip(args, given, strict=True)):
+            raise fail("engine.in_place", label)
+        if any(part is Ellipsis for part in (result if isinstance(result, tuple) else [result])):
+            raise NotWritten(sentence("learner.returns_ellipsis"))
+        if result is None:
+            raise fail("engine.returns_none")
+        return result
+
+    return ask
 
 
 @dataclass(frozen=True)
@@ -186,17 +197,15 @@ class Trial:
 
     def prepare(self) -> None:
         """Check what can be seen before anything runs."""
-        first = self.check.cases[0][0]
         if not self.check.is_class:
-            for case in (case for group in self.check.cases for case in group):
-                if self.check.run is call:
-                    takes(self.subject, self.check.reference, case.args, case.kwargs)
+            cases = self.check.cases
+            takes(self.subject, self.check.reference, cases[0][0].kwargs if cases else {})
             return
         if isinstance(self.subject, nn.Module):
             raise fail("engine.instance")
         for case in (case for group in self.check.cases for case in group):
-            takes(self.subject, self.check.reference, (), case.options)
-        independent_instances(self.subject, first.options)
+            takes(self.subject, self.check.reference, case.options)
+        independent_instances(self.subject, self.check.cases[0][0].options)
 
     def right(self, case: Case) -> nn.Module:
         """Return the course's module for a case."""
@@ -209,9 +218,10 @@ class Trial:
 
     def learners(self, case: Case) -> object:
         """Run the learner's code."""
+        doing = sentence("engine.on", case=case.label)
         if not self.check.is_class:
-            with running(sentence("engine.on", case=case.label)), torch.no_grad():
-                return case.shows(self.check.run(self.subject, case))
+            with running(doing), torch.no_grad():
+                return case.shows(self.check.run(guarded(self.subject, case.label), case))
         mine = build(self.subject, case.options)
         try:
             load(mine, self.right(case).state_dict(), self.mapping, self.check.mappable)
@@ -219,14 +229,11 @@ class Trial:
             made_in_forward(mine.eval(), case.args[0])
             raise
         mine.train(case.training)
-        given = case.args[0].clone()
-        with running(sentence("engine.on", case=case.label)), torch.no_grad():
-            result = mine(given)
-        if not unchanged(case.args[0], given):
-            raise fail("engine.in_place", case.label)
+        with running(doing), torch.no_grad():
+            result = guarded(mine, case.label)(*case.args)
         return case.shows(result) if isinstance(result, Tensor) else result
 
-    def twin(self, case: Case) -> "TwinRun":
+    def twin(self, case: Case) -> TwinRun:
         """Return what runs the right one among the twins that it is given."""
         return TwinRun(self.check, case, self.right(case) if self.check.is_class else None)
 
@@ -240,29 +247,20 @@ class Trial:
             except CheckFailed as failure:
                 stopped = failure
                 break
-            if results[-1] is Ellipsis:
-                raise NotWritten(sentence("learner.returns_ellipsis"))
-            expected.append(self.expected(run))
+            expected.append(_expected(run))
         wrong = [k for k, result in enumerate(results) if not same(result, expected[k])]
         right = ", ".join(self.passed + [case.label for k, case in enumerate(cases[: len(results)]) if k not in wrong])
-        if stopped and not wrong:
-            if right:
-                failure = fail("engine.right_but", right=right, failure=stopped)
-                raise failure from stopped.__cause__
-            raise stopped
         if wrong:
             self.explain(cases[: len(results)], runs, results, expected, wrong, right)
-
-    @staticmethod
-    def expected(run: Callable[[dict], object]) -> object:
-        """Return what the right code gives."""
-        with torch.no_grad():
-            return run(namespace())
+        elif stopped and right:
+            raise fail("engine.right_but", right=right, failure=stopped) from stopped.__cause__
+        elif stopped:
+            raise stopped
 
     def explain(
         self,
         cases: Sequence[Case],
-        runs: Sequence[Callable],
+        runs: Sequence[TwinRun],
         results: Sequence,
         expected: Sequence,
         wrong: Sequence[int],
@@ -271,22 +269,19 @@ class Trial:
         """Raise ``CheckFailed`` with the mistakes that explain the values, or with how far they are right."""
         first = wrong[0]
         case, came, wanted = cases[first], results[first], expected[first]
-        if came is None and not isinstance(wanted, type(None)):
-            raise fail("engine.returns_none")
         if self.check.is_class and not case.fault:
             made_in_forward(self.loaded(case), case.args[0])
             random_in_eval(self.loaded(case), case.args[0])
-        at = f"{case.label}: {difference(came, wanted, case)}"
+        at = f"{case.label}: {_difference(came, wanted, case)}"
         runs, found = runs[: len(results)], ()
         progress = cache(lambda: self.progress(cases, runs))
         if isinstance(came, Draws) or same(self.learners(case), came):  # no mistake explains random values
-            mistakes = self.check.known(drawn=case.training)
             earlier = [self.twin(first) for first in self.check.cases[0] if cases[0] is not self.check.cases[0][0]]
             order = sorted(range(len(runs)), key=lambda k: k not in wrong)  # those that tell most
             found = explanation(
-                mistakes,
+                self.check.known(drawn=case.training),
                 [*(runs[k] for k in order), *earlier],
-                [*(results[k] for k in order), *map(self.expected, earlier)],
+                [*(results[k] for k in order), *map(_expected, earlier)],
                 most=self.check.most,
                 most_tries=self.check.most_tries,
                 rank=lambda mistake: progress().rank(mistake),
@@ -305,21 +300,18 @@ class Trial:
             raise fail("dropout.shared", at, axis=came.shared[0])
         if case.fault:
             raise fail(case.fault, at)
-        lines = [parts_of(results, expected)] if isinstance(wanted, tuple) and hasattr(wanted, "_fields") else []
+        lines = [_parts(results, expected)] if hasattr(wanted, "_fields") else []
         lines += [sentence("engine.right_for", right=right, wrong=case.label)] if right else []
-        lines += [fact(results, expected), progress().says()]
-        lines = [line for line in lines if line]
-        if not isinstance(wanted, Tensor) or not isinstance(came, Tensor) or came.shape == wanted.shape:
-            lines = lines or [sentence("engine.wrong_values")]
-        else:
-            lines = lines or [sentence("engine.wrong_shape")]
-        raise CheckFailed("\n  ".join([*lines, at]))
+        lines = [line for line in [*lines, fact(results, expected), progress().says()] if line]
+        tensors = isinstance(wanted, Tensor) and isinstance(came, Tensor)
+        vague = "wrong_shape" if tensors and came.shape != wanted.shape else "wrong_values"
+        raise CheckFailed("\n  ".join([*(lines or [sentence(f"engine.{vague}")]), at]))
 
     def loaded(self, case: Case) -> nn.Module:
         """Return the learner's module with the course's parameters, in eval mode."""
         return loaded(self.subject, case.options, self.right(case).state_dict(), self.mapping).eval()
 
-    def progress(self, cases: Sequence[Case], runs: Sequence[Callable]) -> Progress:
+    def progress(self, cases: Sequence[Case], runs: Sequence[TwinRun]) -> Progress:
         """Return how far the learner's computation is right."""
         stages = self.check.stages if not any(case.training for case in cases) else ()
         return Progress(stages, runs, [lambda case=case: self.learners(case) for case in cases])
@@ -327,30 +319,33 @@ class Trial:
     def gradients(self, case: Case) -> None:
         """Check the gradients."""
         if self.check.is_class:
-            mine = self.loaded(case)
-            gradients_of_module(mine, self.right(case), case.args[0], self.mapping)
+            gradients_of_module(self.loaded(case), self.right(case), case.args[0], self.mapping)
             return
         with running(sentence("modules.with_gradients")):
-            came = gradients_of_inputs(self.subject, case)
+            came = _gradients(self.subject, case)
         if came is None or any(gradient is None for gradient in came):
             raise fail("engine.no_gradient")
-        for actual, wanted in zip(came, gradients_of_inputs(self.check.reference, case), strict=True):
+        for actual, wanted in zip(came, _gradients(self.check.reference, case), strict=True):
             if not same(actual, wanted):
                 raise fail("modules.wrong_gradient", describe(actual, wanted))
 
 
-def gradients_of_inputs(function: Callable, case: Case) -> tuple | None:
+def _expected(run: TwinRun) -> object:
+    with torch.no_grad():
+        return run(namespace())
+
+
+def _gradients(function: Callable, case: Case) -> tuple | None:
     """Return the gradients of all floating-point arguments; None if the result has no gradient."""
-    floats = [isinstance(arg, Tensor) and arg.is_floating_point() for arg in case.args]
-    given = [arg.clone().requires_grad_() if f else arg for arg, f in zip(case.args, floats, strict=True)]
+    given = [duplicate(arg) for arg in case.args]
+    floats = [arg.requires_grad_() for arg in given if isinstance(arg, Tensor) and arg.is_floating_point()]
     out = function(*given, **case.kwargs)
     if not out.requires_grad:
         return None
-    wanted = [arg for arg, f in zip(given, floats, strict=True) if f]
-    return torch.autograd.grad((out * formula(*out.shape)).sum(), wanted, allow_unused=True)
+    return torch.autograd.grad((out * formula(*out.shape)).sum(), floats, allow_unused=True)
 
 
-def difference(came: object, wanted: object, case: Case) -> str:
+def _difference(came: object, wanted: object, case: Case) -> str:
     """Describe the first difference, with what the code was given if the shape is wrong."""
     if isinstance(wanted, Draws):
         return sentence("compare.values", wanted=wanted, came=came)
@@ -361,24 +356,36 @@ def difference(came: object, wanted: object, case: Case) -> str:
     return text
 
 
-def parts_of(results: Sequence, expected: Sequence[tuple]) -> str:
+def _parts(results: Sequence, expected: Sequence[tuple]) -> str:
     """Say which of several results are right in every case."""
-    names = expected[0]._fields
+    names = [name.replace("_", " ") for name in expected[0]._fields]
     if not all(isinstance(result, tuple) and len(result) == len(names) for result in results):
         return ""
-    right = [k for k in range(len(names)) if all(same(r[k], e[k]) for r, e in zip(results, expected, strict=True))]
-    words = [name.replace("_", " ") for name in names]
-    wrong = ", ".join(word for k, word in enumerate(words) if k not in right)
-    if not right:
-        return sentence("engine.first_part", part=words[0])
-    return sentence("engine.parts", right=", ".join(words[k] for k in right), wrong=wrong)
+    right = [all(same(r[k], e[k]) for r, e in zip(results, expected, strict=True)) for k in range(len(names))]
+    if not any(right):
+        return sentence("engine.first_part", part=names[0])
+    told = {answer: ", ".join(name for name, of in zip(names, right, strict=True) if of is answer) for answer in right}
+    return sentence("engine.parts", right=told[True], wrong=told[False])
 
 
 CHECKS: dict[str, Check] = {}
 
 
-def declare(*args: object, **kwargs: object) -> Callable[..., Verdict]:
-    """Declare a check, and return the function that learners call."""
-    declared = Check(*args, **kwargs)
-    CHECKS[declared.name] = declared
-    return declared.public()
+def declare(
+    name: str,
+    reference: Callable,
+    cases: Sequence[Sequence[Case]] = (),
+    *,
+    twin: str = "",
+    mistakes: str = "",
+    stages: Sequence[str] = (),
+    **rest: object,
+) -> Callable[..., Verdict]:
+    """Declare a check, and return the function that learners call.
+
+    Twin and mistakes have the check's name where nothing else is said, and a stage without a dot is one of the twin.
+    """
+    twin = twin or name
+    full = [" ".join(part if "." in part else f"{twin}.{part}" for part in stage.split()) for stage in stages]
+    CHECKS[name] = Check(name, reference, cases, twin, mistakes or name, full, **rest)
+    return CHECKS[name].public()

@@ -1,11 +1,10 @@
 """The lessons' small exercises: what each answer is compared with, so that no solution is printed next to its stub."""
 
-import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 import vit_course
 import vit_course.checks as checks
@@ -15,88 +14,51 @@ from vit_course.checks.values import same_values
 from vit_course.checks.verdict import Verdict
 from vit_course.data import load_test_images
 
-
-@dataclass(frozen=True)
-class Exercise:
-    """An oracle, which computes the answer by other means than the worked solution, and the inputs it is tried on.
-
-    Attributes:
-        oracle: a function of the same arguments as the reader's.
-        inputs: each is one call; a tuple is taken as several arguments.
-    """
-
-    oracle: Callable
-    inputs: Sequence
+LETTERS = load_test_images()
 
 
-def images() -> torch.Tensor:
-    """Return the six letters."""
-    return load_test_images()
+def _embed_images(
+    images: Tensor, conv_weight: Tensor, conv_bias: Tensor, class_token: Tensor, pos_embedding: Tensor
+) -> Tensor:
+    patches = F.unfold(images, conv_weight.shape[-1], stride=conv_weight.shape[-1]).mT
+    patch_tokens = patches @ conv_weight.flatten(1).T + conv_bias + pos_embedding[:, 1:]
+    class_tokens = (class_token + pos_embedding[:, :1]).repeat(len(images), 1, 1)
+    return torch.hstack([class_tokens, patch_tokens])
 
 
-def attention_in_blocks() -> Exercise:
-    """Return attention over the keys block by block: the last block may be smaller, and one may hold all keys."""
-
-    def oracle(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, block_size: int) -> torch.Tensor:
-        return F.scaled_dot_product_attention(query, key, value)
-
-    generator = torch.Generator().manual_seed(0)
-    inputs = []
-    for b, heads, i, j, e, v, block_size in [(2, 3, 7, 7, 4, 4, 3), (1, 2, 5, 12, 9, 2, 4), (1, 1, 3, 4, 6, 6, 9)]:
-        query = torch.randn(b, heads, i, e, generator=generator)
-        key = torch.randn(b, heads, j, e, generator=generator)
-        value = torch.randn(b, heads, j, v, generator=generator)
-        inputs.append((query, key, value, block_size))
-    return Exercise(oracle, inputs)
+def _to_embed(b: int, c: int, h: int, w: int, p: int, d: int) -> tuple[Tensor, ...]:
+    n = (h // p) * (w // p)
+    return formula(b, c, h, w), formula(d, c, p, p), formula(d), formula(1, 1, d), formula(1, n + 1, d)
 
 
-def embed_images() -> Exercise:
-    """Return Equation 1 from four tensors; the oracle cuts the patches with ``unfold``."""
-
-    def oracle(images, conv_weight, conv_bias, class_token, pos_embedding):
-        patch_size = conv_weight.shape[-1]
-        patches = F.unfold(images, patch_size, stride=patch_size).mT
-        patch_tokens = patches @ conv_weight.flatten(1).T + conv_bias + pos_embedding[:, 1:]
-        class_tokens = (class_token + pos_embedding[:, :1]).repeat(len(images), 1, 1)
-        return torch.hstack([class_tokens, patch_tokens])
-
-    inputs = []
-    for b, c, h, w, p, d in [(2, 3, 12, 12, 4, 7), (1, 2, 4, 6, 2, 5)]:
-        n = (h // p) * (w // p)
-        inputs.append((formula(b, c, h, w), formula(d, c, p, p), formula(d), formula(1, 1, d), formula(1, n + 1, d)))
-    return Exercise(oracle, inputs)
+def _in_blocks(b: int, heads: int, i: int, j: int, e: int, v: int, block_size: int) -> tuple[Tensor | int, ...]:
+    key, value = 2 * formula(b, heads, j, e, start=307), formula(b, heads, j, v, start=611)
+    return 2 * formula(b, heads, i, e), key, value, block_size
 
 
-def mean_patch() -> Exercise:
-    """Return the mean over the patch tokens, added up one by one; the first class tokens are full of 100s."""
-
-    def oracle(tokens: torch.Tensor) -> torch.Tensor:
-        return torch.stack([sum(image[1:]) / (len(image) - 1) for image in tokens])
-
-    marked = F.pad(torch.arange(24.0).reshape(2, 3, 4), (0, 0, 1, 0), value=100.0)
-    return Exercise(oracle, [marked, torch.arange(1.0, 31.0).reshape(1, 5, 6) ** 2])
-
-
-def count_parameters() -> Exercise:
-    """Return the number of parameters, counted on models that are built without values."""
+def _count_parameters(*sizes: int) -> int:
     names = ("image_size", "patch_size", "num_layers", "num_heads", "hidden_dim", "mlp_dim", "num_classes")
-
-    def oracle(*sizes: int) -> int:
-        with torch.device("meta"):
-            model = vit_course.VisionTransformer(**dict(zip(names, sizes, strict=True)))
-        return sum(parameter.numel() for parameter in model.parameters())
-
-    return Exercise(oracle, [(32, 8, 2, 3, 24, 40, 10), (32, 16, 3, 2, 8, 20, 5), (224, 16, 12, 3, 192, 768, 1000)])
+    with torch.device("meta"):
+        model = vit_course.VisionTransformer(**dict(zip(names, sizes, strict=True)))
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
-def landscape(height: int, width: int) -> torch.Tensor:
-    """Return a colorful photo ``(h, w, 3)`` without any symmetry."""
+def _count_tokens(image_size: int, num_patch_row: int) -> int:
+    p = image_size // num_patch_row
+    return F.conv2d(torch.zeros(1, 1, image_size, image_size), torch.ones(1, 1, p, p), stride=p).numel() + 1
+
+
+def _batch_of_step(step: int, images: int, batch_size: int, seed: int) -> Tensor:
+    epochs = [torch.randperm(images, generator=torch.Generator().manual_seed(seed + k)) for k in range(step + 1)]
+    return torch.cat([epoch[: images - images % batch_size] for epoch in epochs]).split(batch_size)[step]
+
+
+def _landscape(height: int, width: int) -> Tensor:
     values = torch.arange(height * width * 3, dtype=torch.float32)
     return (0.5 + 0.5 * torch.sin(0.37 * values + 1e-5 * values**2)).reshape(height, width, 3)
 
 
-def photo_as_input(photo: torch.Tensor) -> torch.Tensor:
-    """Return the middle square of a photo, inverted, gray and 28 x 28 pixels large."""
+def _photo_as_input(photo: Tensor) -> Tensor:
     square = min(photo.shape[:2])
     for axis in (0, 1):
         photo = photo.narrow(axis, (photo.shape[axis] - square) // 2, square)
@@ -104,74 +66,71 @@ def photo_as_input(photo: torch.Tensor) -> torch.Tensor:
     return F.adaptive_avg_pool2d(((red + green + blue) / 3).reshape(1, 1, square, square), 28)
 
 
-def changed_tokens() -> Exercise:
-    """Return how many tokens of each image differ, counted one by one; some differ in one feature, or by too little."""
-
-    def oracle(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
-        counts = torch.zeros(len(before), dtype=torch.int64)
-        for image, token in itertools.product(*map(range, before.shape[:2])):
-            counts[image] += not torch.allclose(before[image, token], after[image, token], rtol=0, atol=1e-4)
-        return counts
-
-    tokens = formula(3, 5, 4)
-    changes = torch.zeros(3, 5, 4)
-    changes[0, 2, 1], changes[0, 4], changes[1], changes[2, 0] = -3e-4, 0.5, 0.01, 1e-6
-    return Exercise(oracle, [(tokens, tokens + changes), (tokens[:2], tokens[:2])])
+def _changed_tokens(before: Tensor, after: Tensor) -> Tensor:
+    tokens = [
+        [torch.allclose(*pair, rtol=0, atol=1e-4) for pair in zip(*images, strict=True)]
+        for images in zip(before, after, strict=True)
+    ]
+    return torch.tensor(tokens).logical_not().sum(dim=1)
 
 
-def count_tokens() -> Exercise:
-    """Return the tokens of the patches that a convolution cuts from a square image; the oracle runs the convolution."""
+CHANGES = torch.zeros(3, 5, 4)  # some tokens differ in one feature, one by too little
+CHANGES[0, 2, 1], CHANGES[0, 4], CHANGES[1], CHANGES[2, 0] = -3e-4, 0.5, 0.01, 1e-6
 
-    def oracle(image_size: int, num_patch_row: int) -> int:
-        patch_size = image_size // num_patch_row
-        image = torch.zeros(1, 1, image_size, image_size)
-        return F.conv2d(image, torch.ones(1, 1, patch_size, patch_size), stride=patch_size).numel() + 1
-
-    return Exercise(oracle, [(32, 2), (32, 7), (32, 5), (32, 10), (224, 16), (100, 9)])
-
-
-EXERCISES: dict[str, Callable[[], Exercise]] = {
-    "attention_in_blocks": attention_in_blocks,
-    "negative": lambda: Exercise(lambda images: images.mul(-1).add(1), [images()]),
-    "linear_weight": lambda: Exercise(
+EXERCISES: dict[str, tuple[Callable, Sequence]] = {  # the answer by other means, and inputs, a tuple for each call
+    "attention_in_blocks": (  # the last block may be smaller, and one may hold all keys
+        lambda query, key, value, block_size: F.scaled_dot_product_attention(query, key, value),
+        [_in_blocks(2, 3, 7, 7, 4, 4, 3), _in_blocks(1, 2, 5, 12, 9, 2, 4), _in_blocks(1, 1, 3, 4, 6, 6, 9)],
+    ),
+    "negative": (lambda images: images.mul(-1).add(1), [LETTERS]),
+    "linear_weight": (
         lambda conv_weight: conv_weight.permute(0, 2, 3, 1).flatten(1),
         [formula(7, 3, 4, 4), formula(5, 2, 2, 2)],
     ),
-    "prepend_class_token": lambda: Exercise(
+    "prepend_class_token": (
         lambda class_token, tokens: torch.stack([torch.vstack([class_token[0], image]) for image in tokens]),
         [(formula(1, 1, 8), formula(6, 9, 8)), (formula(1, 1, 5), formula(2, 4, 5))],
     ),
-    "embed_images": embed_images,
-    "changed_tokens": changed_tokens,
-    "count_tokens": count_tokens,
-    "reorder_qkv": lambda: Exercise(
+    "embed_images": (_embed_images, [_to_embed(2, 3, 12, 12, 4, 7), _to_embed(1, 2, 4, 6, 2, 5)]),
+    "changed_tokens": (
+        _changed_tokens,
+        [(formula(3, 5, 4), formula(3, 5, 4) + CHANGES), (formula(2, 5, 4), formula(2, 5, 4))],
+    ),
+    "count_tokens": (_count_tokens, [(32, 2), (32, 7), (32, 5), (32, 10), (224, 16), (100, 9)]),
+    "reorder_qkv": (
         lambda weight, num_heads: torch.cat([weight[0::3], weight[1::3], weight[2::3]]),
         [(formula(24, 8), 4), (formula(18, 6), 2), (formula(36), 2)],
     ),
-    "even_then_odd": lambda: Exercise(
+    "even_then_odd": (
         lambda image: torch.cat([image[..., 0::2], image[..., 1::2]], dim=-1),
-        [images()[0], images()[1, :, :, :50]],
+        [LETTERS[0], LETTERS[1, :, :, :50]],
     ),
-    "center_channels": lambda: Exercise(
-        lambda images: images - images.mean((0, 2, 3), keepdim=True),
-        [images(), images()[2:, :2]],
-    ),
-    "patch_similarity": lambda: Exercise(
+    "center_channels": (lambda images: images - images.mean((0, 2, 3), keepdim=True), [LETTERS, LETTERS[2:, :2]]),
+    "patch_similarity": (
         lambda patches: F.cosine_similarity(patches[:, :, None], patches[:, None], dim=-1),
-        [vit_course.patchify(images(), 16), vit_course.patchify(images()[:1], 32)],
+        [vit_course.patchify(LETTERS, 16), vit_course.patchify(LETTERS[:1], 32)],
     ),
-    "gelu": lambda: Exercise(F.gelu, [torch.tensor([-1.0, 0.0, 1.0, 2.0]), torch.linspace(-4, 4, 24).view(2, 3, 4)]),
-    "mean_patch": mean_patch,
-    "count_parameters": count_parameters,
-    "mean_cross_entropy": lambda: Exercise(
+    "gelu": (F.gelu, [torch.tensor([-1.0, 0.0, 1.0, 2.0]), torch.linspace(-4, 4, 24).view(2, 3, 4)]),
+    "mean_patch": (  # the first class tokens are full of 100s
+        lambda tokens: torch.stack([sum(image[1:]) / (len(image) - 1) for image in tokens]),
+        [
+            F.pad(torch.arange(24.0).reshape(2, 3, 4), (0, 0, 1, 0), value=100.0),
+            torch.arange(1.0, 31.0).reshape(1, 5, 6) ** 2,
+        ],
+    ),
+    "count_parameters": (
+        _count_parameters,
+        [(32, 8, 2, 3, 24, 40, 10), (32, 16, 3, 2, 8, 20, 5), (224, 16, 12, 3, 192, 768, 1000)],
+    ),
+    "mean_cross_entropy": (
         F.cross_entropy,
         [
             (torch.tensor([[2.0, 1.0, -1.0], [0.5, -0.5, 3.0]]), torch.tensor([0, 1])),
-            (3 * torch.randn(8, 10, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 3),
+            (3 * formula(8, 10), torch.arange(8) % 3),
             (torch.tensor([[100.0, 1.0, -1.0]]), torch.tensor([1])),
         ],
     ),
-    "average_gradient": lambda: Exercise(
+    "average_gradient": (
         lambda gradients, sizes: torch.repeat_interleave(gradients, sizes, dim=0).mean(dim=0),
         [
             (torch.arange(12.0).reshape(4, 3) ** 2, torch.tensor([5, 5, 5, 5])),
@@ -179,7 +138,7 @@ EXERCISES: dict[str, Callable[[], Exercise]] = {
             (torch.tensor([[1.0, -2.0], [4.0, 0.5]]), torch.tensor([3, 1])),
         ],
     ),
-    "errors_apart": lambda: Exercise(
+    "errors_apart": (
         lambda first, second, images: (
             (first - second) * images**0.5 * (first - first.square() + second - second.square()).rsqrt()
         ),
@@ -188,25 +147,15 @@ EXERCISES: dict[str, Callable[[], Exercise]] = {
             (torch.tensor([0.5]), torch.tensor([0.4]), 360),
         ],
     ),
-    "batch_of_step": lambda: Exercise(  # all epochs in a row, cut into batches
-        lambda step, images, batch_size, seed: torch.cat(
-            [
-                torch.randperm(images, generator=torch.Generator().manual_seed(seed + epoch))[
-                    : images - images % batch_size
-                ]
-                for epoch in range(step + 1)
-            ]
-        ).split(batch_size)[step],
-        [(0, 10, 4, 0), (9, 10, 4, 3), (7, 12, 4, 1)],
-    ),
-    "removal_and_control": lambda: Exercise(
+    "batch_of_step": (_batch_of_step, [(0, 10, 4, 0), (9, 10, 4, 3), (7, 12, 4, 1)]),
+    "removal_and_control": (
         lambda rolled, black, chance: torch.stack([rolled, torch.where(black, chance - 1, chance)]),
         [
             (formula(2, 9) / 2 + 0.5, formula(2, 9, start=40) < 0, formula(2, 9, start=80) / 2 + 0.5),
             (formula(3, 49) / 2 + 0.5, formula(3, 49, start=40) < 0, formula(3, 49, start=80) / 2 + 0.5),
         ],
     ),
-    "prepare_photo": lambda: Exercise(photo_as_input, [landscape(56, 90), landscape(91, 60), landscape(30, 30)]),
+    "prepare_photo": (_photo_as_input, [_landscape(56, 90), _landscape(91, 60), _landscape(30, 30)]),
 }
 
 
@@ -221,8 +170,8 @@ def exercise(function: Callable) -> Verdict:
     """
     name = getattr(function, "__name__", type(function).__name__)
     if name in EXERCISES:
-        found = EXERCISES[name]()
-        return shown(lambda: same_values(function, found.oracle, *found.inputs))
+        oracle, inputs = EXERCISES[name]
+        return shown(lambda: same_values(function, oracle, *inputs))
     check = getattr(checks, name, None)
     if name.startswith("_") or not callable(check):
         known = ", ".join(sorted(EXERCISES))

@@ -34,10 +34,10 @@ def fact(results: Sequence, expected: Sequence, given: Sequence[Sequence[Tensor]
             any(same(r.flatten(), arg.flatten()) for arg in args) for (r, _), args in zip(pairs, given, strict=True)
         )
         return sentence("facts.reshaped" if reshaped else "facts.places")
-    return scaled(pairs) if all(r.shape == e.shape for r, e in pairs) else ""
+    return _scaled(pairs) if all(r.shape == e.shape for r, e in pairs) else ""
 
 
-def scaled(pairs: Sequence[tuple[Tensor, Tensor]]) -> str:
+def _scaled(pairs: Sequence[tuple[Tensor, Tensor]]) -> str:
     """Return whether values differ by one factor or one shift, or rows do not sum to 1 although they should."""
     first, wanted = (tensor.double() for tensor in pairs[0])
     size = first.abs().sum() / wanted.abs().sum()

@@ -36,17 +36,17 @@ def check(name: str, subject: object, verify: Callable[[], str]) -> Verdict:
     try:
         if not callable(subject):
             raise fail("learner.not_callable", came=type(subject).__name__)
-        older_than_a_syntax_error(subject)
+        _older_than_a_syntax_error(subject)
         if inspect.isclass(subject) and issubclass(subject, nn.Module):
-            misplaced_forward(subject)
-        if is_stub(subject):
+            _misplaced_forward(subject)
+        if _is_stub(subject):
             raise NotWritten(sentence("learner.stub"))
         with torch.enable_grad():
             return Verdict(f"{name}: {verify()}")
     except NotWritten as stub:
         return Verdict(f"{name}: {stub}", state="empty")
     except CheckFailed as failure:
-        told = CheckFailed(f"{name}: {failure}{borrowed(subject)}")
+        told = CheckFailed(f"{name}: {failure}{_borrowed(subject)}")
         told.mistakes = failure.mistakes
         raise told from failure.__cause__
     finally:
@@ -72,7 +72,7 @@ def shell() -> object:
 # --- is it there -----------------------------------------------------------------------------------------------------
 
 
-def parsed(subject: object) -> ast.Module | None:
+def _parsed(subject: object) -> ast.Module | None:
     """Return the syntax tree of a function or class; None where its source is not to be had."""
     try:
         return ast.parse(textwrap.dedent(inspect.getsource(subject)))
@@ -80,28 +80,28 @@ def parsed(subject: object) -> ast.Module | None:
         return None
 
 
-def is_stub(subject: object) -> bool:
+def _is_stub(subject: object) -> bool:
     """Whether a function, or the ``forward`` of a class, has an empty body: ``...``, ``pass`` or a docstring alone."""
     if inspect.isclass(subject):
         if issubclass(subject, nn.Module) and subject.forward is nn.Module.forward:
             return True
         subject = getattr(subject, "forward", None)
-    tree = parsed(inspect.unwrap(subject)) if callable(subject) else None
+    tree = _parsed(inspect.unwrap(subject)) if callable(subject) else None
     body = getattr(tree.body[0], "body", None) if tree and tree.body else None
     if isinstance(body, list):
-        return all(isinstance(part, ast.Pass) or is_constant(part) for part in body)
+        return all(map(_is_constant, body))
     return False
 
 
-def is_constant(statement: ast.stmt) -> bool:
-    """Whether a statement only holds a constant: a docstring or ``...``, or returns None or ``...``."""
+def _is_constant(statement: ast.stmt) -> bool:
+    """Whether a statement does nothing: ``pass``, a docstring or ``...``, or the return of None or ``...``."""
     value = getattr(statement, "value", None)
     if isinstance(statement, ast.Return):
         return value is None or (isinstance(value, ast.Constant) and value.value in (None, ...))
-    return isinstance(statement, ast.Expr) and isinstance(value, ast.Constant)
+    return isinstance(statement, ast.Pass) or (isinstance(statement, ast.Expr) and isinstance(value, ast.Constant))
 
 
-def misplaced_forward(cls: type[nn.Module]) -> None:
+def _misplaced_forward(cls: type[nn.Module]) -> None:
     """Name a ``forward`` or ``__init__`` that is misspelled, indented too far, or outside the class."""
     own = [part for part in cls.__mro__ if part is not object and not part.__module__.startswith("torch.")]
     methods = {name: value for part in own for name, value in vars(part).items() if isinstance(value, FunctionType)}
@@ -111,34 +111,24 @@ def misplaced_forward(cls: type[nn.Module]) -> None:
         near = difflib.get_close_matches(wanted, methods.keys() - {"forward", "__init__"}, cutoff=0.7)
         if near and not hasattr(nn.Module, near[0]):
             raise fail("learner.misspelled", own=near[0], wanted=wanted)
-    if "forward" in methods:
+    if cls.forward is not nn.Module.forward:
         return
     if "__call__" in methods:
         raise fail("learner.call_for_forward")
     for name, method in methods.items():
-        if defines_forward(parsed(method)):
+        tree = _parsed(method) or ast.Module()
+        if any(isinstance(part, ast.FunctionDef) and part.name == "forward" for part in ast.walk(tree)):
             raise fail("learner.nested_forward", inside=name)
     init = vars(cls).get("__init__")
     outside = getattr(init, "__globals__", {}).get("forward")
     if isinstance(outside, FunctionType) and next(iter(inspect.signature(outside).parameters), "") == "self":
         raise fail("learner.forward_outside")
-    if init is not None and not is_empty_init(cls):
+    tree = _parsed(init) if init is not None else None
+    if tree and not all(_is_constant(part) or "super()" in ast.unparse(part) for part in tree.body[0].body):
         raise fail("learner.no_forward")
 
 
-def defines_forward(tree: ast.Module | None) -> bool:
-    """Whether a method holds a function ``forward``."""
-    return any(isinstance(part, ast.FunctionDef) and part.name == "forward" for part in ast.walk(tree or ast.Module()))
-
-
-def is_empty_init(cls: type) -> bool:
-    """Whether ``__init__`` does nothing but call the parent's."""
-    tree = parsed(vars(cls)["__init__"])
-    body = tree.body[0].body if tree else []
-    return all(isinstance(part, ast.Pass) or is_constant(part) or "super()" in ast.unparse(part) for part in body)
-
-
-def older_than_a_syntax_error(subject: object) -> None:
+def _older_than_a_syntax_error(subject: object) -> None:
     """Refuse to judge a version that the learner has since replaced in a cell that Python could not read."""
     notebook, name = shell(), getattr(subject, "__name__", "")
     for source in reversed(notebook.user_ns.get("_ih", [])[:-1] if notebook and name else []):
@@ -161,17 +151,17 @@ def running(doing: str = "") -> Iterator[None]:
     except (CheckFailed, NotWritten):
         raise
     except Exception as error:
-        if isinstance(error, NotImplementedError) and not raised_in_library(error):
+        if isinstance(error, NotImplementedError) and not _raised_in_library(error):
             raise fail("learner.not_implemented") from error
         if "'ellipsis'" in str(error) or (isinstance(error, TypeError) and "ellipsis" in str(error).lower()):
             raise NotWritten(sentence("learner.ellipsis")) from error
         message = " ".join(str(error).split()) or "no message"
         message = message if len(message) <= 300 else message[:297] + "..."
         told = sentence("learner.stopped", error=type(error).__name__, doing=doing and f" {doing}", place=place(error))
-        raise CheckFailed("\n  ".join([told, message, *explained(error)])) from error
+        raise CheckFailed("\n  ".join([told, message, *_explained(error)])) from error
 
 
-def raised_in_library(error: BaseException) -> bool:
+def _raised_in_library(error: BaseException) -> bool:
     """Whether an installed library raised the error: torch does for a call of an ``nn.ModuleList``, for example.
 
     Its compiled code has no frame of its own, and is known by its words: "softmax" not implemented for 'Long'.
@@ -180,7 +170,7 @@ def raised_in_library(error: BaseException) -> bool:
     return in_library or "\" not implemented for '" in str(error)
 
 
-def own_frames(error: BaseException) -> list:
+def _own_frames(error: BaseException) -> list:
     """Return the frames of the learner's own code, outermost first: neither the course's nor a library's."""
     frames = []
     for frame, number in traceback.walk_tb(error.__traceback__):
@@ -192,7 +182,7 @@ def own_frames(error: BaseException) -> list:
 
 def place(error: BaseException) -> str:
     """Return the innermost line of the learner's own, whichever cell it is in; empty if the error came up elsewhere."""
-    frames = own_frames(error)
+    frames = _own_frames(error)
     if not frames:
         return ""
     frame, number = frames[-1]
@@ -200,21 +190,20 @@ def place(error: BaseException) -> str:
     return sentence("learner.line", number=number, line=line) if line else sentence("learner.number", number=number)
 
 
-def explained(error: Exception) -> list[str]:
+def _explained(error: Exception) -> list[str]:
     """Return what an error means, in the learner's terms; empty if it is clear by itself."""
     text, lines = str(error), []
     if "einops" in "".join(frame.filename for frame in traceback.extract_tb(error.__traceback__)):
-        lines += explained_einops(error, text)
-    if "NoneType" in text and (frames := own_frames(error)):
+        lines += _explained_einops(error, text)
+    if "NoneType" in text and (frames := _own_frames(error)):
         frame, number = frames[-1]
         words = re.findall(r"\w+", linecache.getline(frame.f_code.co_filename, number))
         called = [frame.f_globals.get(word) for word in words]
-        lines += [sentence("learner.callee_returns_none", own=f.__name__) for f in called if never_returns(f)][:1]
+        lines += [sentence("learner.callee_returns_none", own=f.__name__) for f in called if _never_returns(f)][:1]
     return lines
 
 
-def explained_einops(error: Exception, text: str) -> list[str]:
-    """Return what an error of einops means."""
+def _explained_einops(error: Exception, text: str) -> list[str]:
     if isinstance(error, TypeError) and "ints" in text and "float" in text:
         return [sentence("einops.float")]
     patterns = {
@@ -228,9 +217,9 @@ def explained_einops(error: Exception, text: str) -> list[str]:
     return [sentence(f"einops.{name}", **match.groupdict()) for name, match in found[:1]]
 
 
-def never_returns(function: object) -> bool:
+def _never_returns(function: object) -> bool:
     """Whether a function of the learner's has no ``return`` with a value."""
-    tree = parsed(function) if isinstance(function, FunctionType) else None
+    tree = _parsed(function) if isinstance(function, FunctionType) else None
     if not tree or not isinstance(tree.body[0], ast.FunctionDef):
         return False
     return not any(isinstance(part, (ast.Return, ast.Yield)) and part.value for part in ast.walk(tree))
@@ -239,28 +228,21 @@ def never_returns(function: object) -> bool:
 # --- what it borrows -------------------------------------------------------------------------------------------------
 
 
-def borrowed(subject: object) -> str:
+def _borrowed(subject: object) -> str:
     """Return a note on tensors and numbers that the learner's code reads from the notebook around it."""
-    functions = (
-        [subject]
-        if isinstance(subject, FunctionType)
-        else list(vars(subject).values())
-        if (inspect.isclass(subject))
-        else []
-    )
     notes = []
-    for function in functions:
+    for function in vars(subject).values() if inspect.isclass(subject) else [subject]:
         if isinstance(function, FunctionType) and function.__module__ != nn.Module.__module__:
-            for name in sorted(read_from_outside(function) - set(function.__code__.co_freevars)):
+            for name in sorted(_read_from_outside(function) - set(function.__code__.co_freevars)):
                 value = function.__globals__.get(name)
                 if isinstance(value, (Tensor, np.ndarray, Number)) and not name.isupper():
                     notes.append(sentence("learner.borrowed", name=name, value=named(value)))
     return "".join(f"\n  {note}" for note in dict.fromkeys(notes))
 
 
-def read_from_outside(function: FunctionType) -> set[str]:
+def _read_from_outside(function: FunctionType) -> set[str]:
     """Return the names that a function reads and does not make."""
-    tree = parsed(function)
+    tree = _parsed(function)
     if tree is None:
         return set()
 

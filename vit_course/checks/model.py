@@ -16,8 +16,7 @@ from vit_course.checks.modules import Mapping, build, own_names
 from vit_course.checks.verdict import CheckFailed, fail
 
 
-def image_case(label: str, b: int, c: int, h: int, w: int, **options: object) -> Case:
-    """Return images without symmetry for a model of these sizes."""
+def _images(label: str, b: int, c: int, h: int, w: int, **options: object) -> Case:
     return Case(label, (2 * formula(b, c, h, w),), options=dict(image_size=(h, w), in_channels=c) | options)
 
 
@@ -25,11 +24,11 @@ WIDE = dict(patch_size=4, num_layers=2, num_heads=3, hidden_dim=12, mlp_dim=20)
 NARROW = dict(patch_size=2, num_layers=3, num_heads=2, hidden_dim=8, mlp_dim=7)
 IMAGES = [
     Case("the class token of square images", (2 * formula(3, 3, 8, 8),), options=WIDE | dict(image_size=8)),
-    image_case("7 classes and one channel", 2, 1, 8, 8, num_classes=7, **WIDE),
-    image_case("rectangular images and a batch of one", 1, 3, 6, 4, num_classes=6, **NARROW),
-    image_case("a single class", 2, 1, 8, 4, num_classes=1, **WIDE),
-    image_case("pool='mean'", 2, 3, 4, 6, num_classes=5, pool="mean", **NARROW),
-    image_case("pool='mean' and one channel", 3, 1, 8, 4, num_classes=4, pool="mean", **WIDE),
+    _images("7 classes and one channel", 2, 1, 8, 8, num_classes=7, **WIDE),
+    _images("rectangular images and a batch of one", 1, 3, 6, 4, num_classes=6, **NARROW),
+    _images("a single class", 2, 1, 8, 4, num_classes=1, **WIDE),
+    _images("pool='mean'", 2, 3, 4, 6, num_classes=5, pool="mean", **NARROW),
+    _images("pool='mean' and one channel", 3, 1, 8, 4, num_classes=4, pool="mean", **WIDE),
 ]
 
 CLASS_TOKEN = 48  # features of the class token, all of them shown by a head that changes nothing
@@ -38,7 +37,7 @@ SIZES = dict(image_size=4, patch_size=2, in_channels=1, num_layers=2, num_heads=
 BLANK = torch.zeros(200, 1, 4, 4)
 
 
-def showing(**values: float) -> Callable[[nn.Module], None]:
+def _showing(**values: float) -> Callable[[nn.Module], None]:
     """Return weights that are zero but for these: multiples of ones, or of the identity; _ stands for a dot.
 
     The logits are then the normalized class token.
@@ -55,42 +54,39 @@ def showing(**values: float) -> Callable[[nn.Module], None]:
     return weights
 
 
-def kept(logits: Tensor) -> object:
+def _kept(logits: Tensor) -> object:
     """Show which features dropout has kept, as 1, and which it has dropped, as 0."""
     low, high = logits.amin(dim=-1, keepdim=True), logits.amax(dim=-1, keepdim=True)
     return draws(torch.where(high - low > 1e-2, (logits - low) / (high - low), torch.ones(())))
 
 
-def heads(logits: Tensor) -> object:
+def _heads(logits: Tensor) -> object:
     """Show what each head has kept, and whether its features have come out differently."""
     features = logits.unflatten(-1, (SIZES["num_heads"], -1))
     apart = (features - features[..., :1]).abs().amax(dim=-1) > 1e-2
     return draws(features[..., 0] + 100 * apart, copies=3)
 
 
-def alone(where: str, fault: str, argument: str = "dropout", shows: Callable = kept, **values: float) -> Case:
-    """Return a case in which one place of dropout shows, with everything else switched off."""
-    images = BLANK.repeat(3, 1, 1, 1) if shows is heads else BLANK
+def _alone(where: str, fault: str, argument: str = "dropout", shows: Callable = _kept, **values: float) -> Case:
+    images = BLANK.repeat(3, 1, 1, 1) if shows is _heads else BLANK
     label, options = f"{where} alone, {argument}={RATE}", SIZES | {argument: RATE}
-    return drawn(label, images, options, showing(**values), shows=shows, fault=f"dropout.model_{fault}")
+    return drawn(label, images, options, _showing(**values), shows=shows, fault=f"dropout.model_{fault}")
 
 
-def places(layer: int) -> list[Case]:
-    """Return the cases that show dropout in one layer."""
+def _places(layer: int) -> list[Case]:
     block = f"encoder_layers_{layer}_"
     attends = {f"{block}self_attention_qkv_bias": 1.0, f"{block}self_attention_out_proj_weight": 1.0}
     where = f"in layer {layer}"
     return [
-        alone(f"attention {where}", "attention", "attention_dropout", heads, **attends),
-        alone(f"attention's output {where}", "branch", **{f"{block}self_attention_out_proj_bias": 1.0}),
-        alone(f"attention {where}", "weights", **attends),
-        alone(f"the MLP's output {where}", "branch", **{f"{block}mlp_linear_2_bias": 1.0}),
-        alone(f"the MLP {where}", "branch", **{f"{block}mlp_linear_1_bias": 3.0, f"{block}mlp_linear_2_weight": 1.0}),
+        _alone(f"attention {where}", "attention", "attention_dropout", _heads, **attends),
+        _alone(f"attention's output {where}", "branch", **{f"{block}self_attention_out_proj_bias": 1.0}),
+        _alone(f"attention {where}", "weights", **attends),
+        _alone(f"the MLP's output {where}", "branch", **{f"{block}mlp_linear_2_bias": 1.0}),
+        _alone(f"the MLP {where}", "branch", **{f"{block}mlp_linear_1_bias": 3.0, f"{block}mlp_linear_2_weight": 1.0}),
     ]
 
 
-def head_on_all_tokens(cls: type[nn.Module], mapping: Mapping) -> None:
-    """Name a head that is as wide as all tokens together."""
+def _head_on_all_tokens(cls: type[nn.Module], mapping: Mapping) -> None:
     case = IMAGES[1]
     try:
         head = getattr(build(cls, case.options), "head", None)
@@ -101,8 +97,7 @@ def head_on_all_tokens(cls: type[nn.Module], mapping: Mapping) -> None:
         raise fail("sizes.head", count=head.in_features // d, came=head.in_features, wanted=d)
 
 
-def starts_with_zero_head(cls: type[nn.Module], mapping: Mapping) -> None:
-    """Check that the head begins with zeros, as lesson 06 relies on."""
+def _starts_with_zero_head(cls: type[nn.Module], mapping: Mapping) -> None:
     options = IMAGES[1].options
     marked = own_names(mapping, vit_course.VisionTransformer(**options), lambda key, zeros: zeros + ("head." in key))
     state = build(cls, options).state_dict()
@@ -111,19 +106,26 @@ def starts_with_zero_head(cls: type[nn.Module], mapping: Mapping) -> None:
             raise fail("start.head", name=name)
 
 
+BLOCK = [f"encoder_block.{name}" for name in ("attended", "middle", "result")]
 vision_transformer = declare(
-    "vision_transformer",
     "vision_transformer",
     vit_course.VisionTransformer,
     [
         IMAGES,
         [Case("tokens of tiny variance", IMAGES[0].args, options=IMAGES[0].options, weights=quiet, fault="engine.eps")],
         modes(IMAGES[0].options, IMAGES[0].args[0], "dropout", "attention_dropout"),
-        [alone("the positions", "positions", embedding_pos_embedding=1.0), *places(0), *places(1)],
+        [_alone("the positions", "positions", embedding_pos_embedding=1.0), *_places(0), *_places(1)],
     ],
-    f"vision_transformer image_embedding encoder drop_lost {PARTS} patch_embedding patchify",
-    stages=["image_embedding.result", "encoder_block.read", *LAYER, "encoder_block.attended", "encoder_block.middle",
-            "encoder_block.result", "encoder.stream", "encoder.result", "vision_transformer.pooled"],
-    before=[head_on_all_tokens],
-    behaviors=[starts_with_zero_head],
-)  # fmt: skip
+    mistakes=f"vision_transformer image_embedding encoder drop_lost {PARTS} patch_embedding patchify",
+    stages=[
+        "image_embedding.result",
+        "encoder_block.read",
+        *LAYER,
+        *BLOCK,
+        "encoder.stream",
+        "encoder.result",
+        "pooled",
+    ],
+    before=[_head_on_all_tokens],
+    behaviors=[_starts_with_zero_head],
+)

@@ -9,21 +9,26 @@ from torch import Tensor, nn
 
 from vit_course.checks.compare import describe, formula, same
 from vit_course.checks.learner import running
-from vit_course.checks.verdict import CheckFailed, fail, sentence
+from vit_course.checks.verdict import fail, sentence
 
 Mapping = Callable[[dict], dict] | None
 
 
-def takes(subject: Callable, reference: Callable, args: Sequence, kwargs: dict) -> None:
-    """Check that the learner's function or class can be called as the reference is; what has no signature passes."""
+def takes(subject: Callable, reference: Callable, options: dict) -> None:
+    """Check that the learner's code can be called as the reference is, with these arguments by name."""
+    wanted, args = inspect.signature(reference).parameters, []
+    if not inspect.isclass(reference):
+        args = [None for name, part in wanted.items() if part.kind is not part.KEYWORD_ONLY and name not in options]
+        options = options | {name: None for name, part in wanted.items() if part.kind is part.KEYWORD_ONLY}
     try:
-        inspect.signature(subject).bind(*args, **kwargs)
-    except TypeError as error:
-        wanted, own = (", ".join(inspect.signature(part).parameters) for part in (reference, subject))
-        key = "engine.class_arguments" if inspect.isclass(subject) else "engine.arguments"
-        raise fail(key, wanted=wanted, own=own) from error
-    except ValueError:
+        own = inspect.signature(subject)
+    except ValueError:  # built in
         return
+    try:
+        own.bind(*args, **options)
+    except TypeError as error:
+        key = "engine.class_arguments" if inspect.isclass(subject) else "engine.arguments"
+        raise fail(key, wanted=", ".join(wanted), own=", ".join(own.parameters)) from error
 
 
 def build(cls: Callable, options: dict) -> nn.Module:
@@ -46,16 +51,14 @@ def load(module: nn.Module, state: dict[str, Tensor], mapping: Mapping, mappable
     missing = [key for key in state if key not in own]
     unknown = [key for key in own if key not in state and key not in buffers]
     for key in state:
-        never_trains(module, key)
+        _never_trains(module, key)
     if missing or unknown:
-        layers_in_a_list(module)
-        kinds = [("missing_names", missing), ("unknown_names", unknown)]
-        parts = [sentence(f"modules.{kind}", names=few(keys)) for kind, keys in kinds if keys]
+        _layers_in_a_list(module)
         cause = "other_names" if missing and unknown else "missing" if missing else "unknown"
-        hint = (
-            "hint_empty" if not own else "hint_mapping" if mapping else "hint_names" if mappable else "hint_only_names"
-        )
-        raise CheckFailed("\n  ".join([sentence(f"modules.{cause}"), *parts, sentence(f"modules.{hint}")]))
+        kinds = [("missing_names", missing), ("unknown_names", unknown)]
+        lines = [sentence(f"modules.{kind}", names=few(keys)) for kind, keys in kinds if keys]
+        hint = "empty" if not own else "mapping" if mapping else "names" if mappable else "only_names"
+        raise fail(f"modules.{cause}", "\n  ".join([*lines, sentence(f"modules.hint_{hint}")]))
     for key, value in state.items():
         if mapping is not None and own[key].ndim > value.ndim > 1 and own[key].flatten(1).shape == value.shape:
             state[key] = value = value.reshape(own[key].shape)  # a convolution's weight from a linear layer's
@@ -77,7 +80,7 @@ def few(keys: Sequence[str], most: int = 6) -> str:
     return ", ".join([*keys[:most], *more])
 
 
-def layers_in_a_list(module: nn.Module) -> None:
+def _layers_in_a_list(module: nn.Module) -> None:
     """Name layers that torch cannot see, because they are in a plain list."""
     for part in module.modules():
         for key, value in vars(part).items():
@@ -85,7 +88,7 @@ def layers_in_a_list(module: nn.Module) -> None:
                 raise fail("modules.plain_list", name=key, kind=type(value).__name__)
 
 
-def never_trains(module: nn.Module, key: str) -> None:
+def _never_trains(module: nn.Module, key: str) -> None:
     """Name a parameter that is there under its name, but as a plain tensor or a buffer."""
     found = module
     for part in key.split("."):
@@ -108,7 +111,7 @@ def own_names(mapping: Mapping, module: nn.Module, marked: Callable[[str, Tensor
     return {key for key, value in state.items() if bool((value != 0).all())}
 
 
-def key_biases(key: str, zeros: Tensor) -> Tensor:
+def _key_biases(key: str, zeros: Tensor) -> Tensor:
     """Mark the biases of the keys, which rightly have no gradient: softmax takes them away."""
     if key.endswith("qkv.bias"):
         zeros.chunk(3)[1].fill_(1.0)
@@ -127,8 +130,8 @@ def independent_instances(cls: Callable, options: dict) -> None:
         raise fail("modules.shared", names=few(shared))
 
 
-def layers_made_by(module: nn.Module, x: Tensor) -> list[str]:
-    """Return the kinds of the layers that a call of the module makes: torch reports each parameter registered."""
+def made_in_forward(module: nn.Module, x: Tensor) -> None:
+    """Name layers that are made in ``forward``: torch reports each parameter that is registered."""
     made = []
     hook = nn.modules.module.register_module_parameter_registration_hook(
         lambda layer, key, parameter: made.append(type(layer).__name__)
@@ -136,17 +139,10 @@ def layers_made_by(module: nn.Module, x: Tensor) -> list[str]:
     try:
         with torch.no_grad():
             module(x.clone())
-    finally:
-        hook.remove()
-    return made
-
-
-def made_in_forward(module: nn.Module, x: Tensor) -> None:
-    """Name layers that are made in ``forward``."""
-    try:
-        made = layers_made_by(module, x)
     except Exception:  # the comparison that follows reports it
         return
+    finally:
+        hook.remove()
     if made:
         raise fail("modules.made_in_forward", kind=made[0])
 
@@ -170,7 +166,7 @@ def gradients_of_module(mine: nn.Module, right: nn.Module, x: Tensor, mapping: M
                 raise fail("modules.no_gradient")
             (out * formula(*out.shape)).sum().backward()
         gradients.append(given.grad)
-    without = own_names(mapping, right, key_biases)
+    without = own_names(mapping, right, _key_biases)
     named = dict(mine.named_parameters())
     dead = [key for key, p in named.items() if key not in without and (p.grad is None or not p.grad.abs().max() > 0)]
     right.zero_grad()

@@ -15,13 +15,13 @@ from vit_course.checks.verdict import CATALOGUE, sentence
 MOST_TENSORS, MOST_TITLES = 3000, 5
 
 
-def tensors_in(value: object) -> Iterator[Tensor]:
+def _tensors_in(value: object) -> Iterator[Tensor]:
     """Yield the floating-point tensors in a result, or in the arguments of a call."""
     if isinstance(value, Tensor) and value.is_floating_point():
         yield value
     elif isinstance(value, (tuple, list)):
         for part in value:
-            yield from tensors_in(part)
+            yield from _tensors_in(part)
 
 
 class Recorder(TorchFunctionMode):
@@ -35,20 +35,20 @@ class Recorder(TorchFunctionMode):
         """Run the function, and keep what it takes and gives."""
         out = func(*args, **(kwargs or {}))
         self.calls += 1
-        for tensor in tensors_in((args, out)):
+        for tensor in _tensors_in((args, out)):
             if tensor.numel() in self.sizes and len(self.seen) < MOST_TENSORS:
-                self.seen.append((tensor.detach().clone(), size(tensor)))
+                self.seen.append((tensor.detach().clone(), _size(tensor)))
         return out
 
 
-def size(tensor: Tensor) -> float:
+def _size(tensor: Tensor) -> float:
     """Return the sum of squares, which is the same for any order of axes."""
     return tensor.detach().double().square().sum().item()
 
 
-def is_among(stage: Tensor, seen: Sequence[tuple[Tensor, float]]) -> bool:
+def _is_among(stage: Tensor, seen: Sequence[tuple[Tensor, float]]) -> bool:
     """Whether one of the tensors holds a stage, its axes in any order, the first two perhaps in one."""
-    wanted, own = stage.squeeze(), size(stage)
+    wanted, own = stage.squeeze(), _size(stage)
     orders = [wanted.permute(order) for order in permutations(range(wanted.ndim))]
     orders += [order.flatten(0, 1) for order in orders if order.ndim > 2]
     for tensor, its in seen:
@@ -74,7 +74,7 @@ class Progress:
         self.twin = twins[0]
         self.seen = bool(self.right)
         for twin, run in zip(twins, runs, strict=True) if self.seen else ():
-            values = stage_values(self.right, noted((), twin))
+            values = _stage_values(self.right, noted((), twin))
             recorder = Recorder({value.numel() for value in values.values()})
             try:
                 with recorder, torch.no_grad():
@@ -82,7 +82,7 @@ class Progress:
             except Exception:
                 self.right = set()
             self.seen = self.seen and recorder.calls > 0
-            self.right = {stage for stage in self.right if is_among(values[stage], recorder.seen)}
+            self.right = {stage for stage in self.right if _is_among(values[stage], recorder.seen)}
 
     @cached_property
     def missing(self) -> list[str]:
@@ -97,18 +97,18 @@ class Progress:
     @cached_property
     def values(self) -> dict[str, Tensor]:
         """The stages that decide a mistake's rank, where nothing is wrong."""
-        return stage_values(self.right | set(self.missing), noted((), self.twin))
+        return _stage_values(self.right | set(self.missing), noted((), self.twin))
 
     def rank(self, mistake: Mistake) -> int | None:
         """Return 0 for a mistake that changes the first missing stage, 1 for others; None if a right one changes."""
         if not self.seen:
             return 1
         try:
-            came = stage_values(self.values, noted((mistake,), self.twin))
+            came = _stage_values(self.values, noted((mistake,), self.twin))
         except Exception:
             return 1
         changed = {
-            stage for stage, value in self.values.items() if not is_among(value, [(came[stage], size(came[stage]))])
+            stage for stage, value in self.values.items() if not _is_among(value, [(came[stage], _size(came[stage]))])
         }
         return None if changed & self.right else int(not changed)
 
@@ -117,16 +117,16 @@ class Progress:
         if not self.seen:
             return ""
         if not self.right:
-            return sentence("far.nothing", missing=title(self.missing[0]), look=look(self.missing[0]))
-        titles = [title(stage) for group in self.groups for stage in group if stage in self.right]
+            return sentence("far.nothing", **_words(self.missing[0]))
+        titles = [_words(stage)["missing"] for group in self.groups for stage in group if stage in self.right]
         names = ", ".join(titles[-MOST_TITLES:])
         names = sentence("far.earlier", right=names) if len(titles) > MOST_TITLES else names
         if not self.missing:
             return sentence("far.all", right=names)
-        return sentence("far.up_to", right=names, missing=title(self.missing[0]), look=look(self.missing[0]))
+        return sentence("far.up_to", right=names, **_words(self.missing[0]))
 
 
-def stage_values(stages: Iterable[str], notes: Sequence[tuple[str, dict]]) -> dict[str, Tensor]:
+def _stage_values(stages: Iterable[str], notes: Sequence[tuple[str, dict]]) -> dict[str, Tensor]:
     """Return variables of twins at their first return."""
     found = {}
     for stage in stages:
@@ -135,11 +135,6 @@ def stage_values(stages: Iterable[str], notes: Sequence[tuple[str, dict]]) -> di
     return found
 
 
-def title(stage: str) -> str:
-    """Return what a stage is called."""
-    return CATALOGUE["stages"][stage][0]
-
-
-def look(stage: str) -> str:
-    """Return where to look for a stage's mistakes."""
-    return CATALOGUE["stages"][stage][1]
+def _words(stage: str) -> dict[str, str]:
+    """Return what a missing stage is called, and where to look for its mistakes."""
+    return dict(zip(("missing", "look"), CATALOGUE["stages"][stage], strict=True))

@@ -5,6 +5,7 @@ do not overlap combine; the fewest are tried first, the smallest case first, and
 """
 
 import ast
+import inspect
 import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -12,17 +13,18 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import combinations, islice
 from pathlib import Path
-from types import FunctionType
+from types import CodeType
 
 import torch
 from torch import Tensor
 
+from vit_course.checks import twins
 from vit_course.checks.compare import TOLERANCE, same
 from vit_course.checks.verdict import sentence
 
-TWINS = Path(__file__).with_name("twins.py").read_text(encoding="utf-8")
 TABLE = tomllib.loads(Path(__file__).with_name("mistakes.toml").read_text(encoding="utf-8"))
-SOURCES = {part.name: ast.get_source_segment(TWINS, part) for part in ast.parse(TWINS).body if hasattr(part, "args")}
+PARTS = {name: part for name, part in vars(twins).items() if getattr(part, "__module__", "") == twins.__name__}
+SOURCES = {name: inspect.getsource(part) for name, part in PARTS.items()}
 MOST_CALLS = 9000  # of twins in one search: less than a second of one core
 
 
@@ -54,7 +56,7 @@ class Mistake:
 def mistakes_of(section: str) -> tuple[Mistake, ...]:
     """Return the mistakes of a section of ``mistakes.toml``, each in all its forms."""
     found = []
-    rows = dict(TABLE[section])
+    rows = dict(TABLE.get(section, {}))
     part = rows.pop("twin", section)
     for name, row in rows.items():
         for number, form in enumerate([row, *row.get("forms", [])]):
@@ -75,60 +77,35 @@ def compatible(first: Mistake, second: Mistake) -> bool:
 # --- running an edited twin ------------------------------------------------------------------------------------------
 
 
-class Returns(ast.NodeTransformer):
-    """Hand every function's variables to ``_note`` when it returns."""
+class _Returns(ast.NodeTransformer):
+    """Rewrite ``return x`` in a function as ``return _note("name", locals(), x)``."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        """Rewrite the returns of a function."""
         self.name = node.name
         return self.generic_visit(node)
 
     def visit_Return(self, node: ast.Return) -> ast.Return:
-        """Rewrite ``return x`` as ``return _note("name", locals(), x)``."""
         call = ast.parse(f"_note({self.name!r}, locals(), 0)", mode="eval").body
         call.args[2] = node.value
         return ast.copy_location(ast.Return(call), node)
 
 
 @cache
-def twin_code(part: str, edits: tuple[tuple[int, int, str], ...], noting: bool) -> FunctionType:
+def _compiled(part: str, spans: tuple[tuple[int, int, str], ...], noting: bool) -> CodeType:
     """Compile a twin with some stretches replaced."""
     source = SOURCES[part]
-    for start, end, new in sorted(edits, reverse=True):
+    for start, end, new in sorted(spans, reverse=True):
         source = source[:start] + new + source[end:]
     tree = ast.parse(source)
-    tree = ast.fix_missing_locations(Returns().visit(tree)) if noting else tree
-    found = {}
-    exec(compile(tree, f"<{part}>", "exec"), found)
-    return found[part]
-
-
-@cache
-def imports() -> dict[str, object]:
-    """Return what the twins import."""
-    found = {}
-    lines = [line for line in TWINS.splitlines() if line.startswith(("import ", "from "))]
-    exec("\n".join(lines), found)
-    return found
-
-
-@cache
-def unedited(noting: bool) -> dict[str, FunctionType]:
-    """Return all twins as they are."""
-    return {part: twin_code(part, (), noting) for part in SOURCES}
+    return compile(ast.fix_missing_locations(_Returns().visit(tree)) if noting else tree, f"<{part}>", "exec")
 
 
 def namespace(mistakes: Sequence[Mistake] = (), note: Callable | None = None) -> dict[str, object]:
     """Return all twins, with these mistakes in them; ``note(name, variables, result)`` hears what each one returns."""
-    names = imports() | {"TWIN": True} | ({"_note": note} if note else {})
-    twins = unedited(note is not None)
-    for part in {mistake.part for mistake in mistakes}:
-        edits = tuple(span for mistake in mistakes if mistake.part == part for span in mistake.spans)
-        twins = twins | {part: twin_code(part, edits, note is not None)}
-    for part, twin in twins.items():
-        names[part] = FunctionType(twin.__code__, names, part, twin.__defaults__)
-        if twin.__kwdefaults__:
-            names[part].__kwdefaults__ = twin.__kwdefaults__
+    names = vars(twins) | {"TWIN": True, "_note": note}
+    for part in SOURCES:
+        spans = tuple(span for mistake in mistakes if mistake.part == part for span in mistake.spans)
+        exec(_compiled(part, spans, note is not None), names)
     return names
 
 
@@ -148,7 +125,7 @@ def noted(mistakes: Sequence[Mistake], run: Callable[[dict], object]) -> list[tu
 # --- finding the mistakes that explain a learner's values ------------------------------------------------------------
 
 
-class Target:
+class _Target:
     """The learner's result in one case, quick to compare: most wrong guesses differ in the largest value."""
 
     def __init__(self, result: object) -> None:
@@ -158,7 +135,6 @@ class Target:
         self.largest = None if flat is None else flat[self.at].item()
 
     def equals(self, other: object) -> bool:
-        """Whether a mistake gives this result."""
         if self.at is None:
             return same(self.result, other)
         if not isinstance(other, Tensor) or other.shape != self.result.shape:
@@ -187,7 +163,7 @@ def explanation(
         most_tries: how many combinations are tried at most; fewer where a run calls many twins.
         rank: orders the mistakes that may come together with others, None for none; asked if none explains all alone.
     """
-    targets = [Target(result) for result in results]
+    targets = [_Target(result) for result in results]
     order = sorted(range(len(runs)), key=lambda k: getattr(results[k], "numel", lambda: 0)())
     drawn = any(hasattr(result, "matches") for result in results)
 
@@ -220,11 +196,8 @@ def explanation(
 def told(mistakes: Sequence[Mistake], run: Callable[[dict], object]) -> str:
     """Return the sentences of mistakes, with numbers from the first case."""
     notes = noted(mistakes, run)
-    said = []
-    for mistake in mistakes:
-        variables = next((found for name, found in notes if name == mistake.part), {})
-        said.append(mistake.says(variables))
-    said = list(dict.fromkeys(said))
+    of = {name: variables for name, variables in reversed(notes)}  # of each twin's first return
+    said = list(dict.fromkeys(mistake.says(of.get(mistake.part, {})) for mistake in mistakes))
     if len(said) == 1:
         return said[0]
     rows = [sentence("engine.numbered", number=k, says=text) for k, text in enumerate(said, start=1)]
