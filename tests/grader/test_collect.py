@@ -91,7 +91,7 @@ def test_names_that_are_not_marked_as_unicode(folder, encoding, name):
     [
         ("nobody_assignment_01.ipynb", "there is no student 'nobody' in students.csv. Place it by hand."),
         ("adda_assignment_01.ipynb", "the nearest is 'ada'"),
-        ("홍길둥_assignment_01.ipynb", r"in code points '\ud64d\uae38\ub465' and "),
+        ("홍길둥_assignment_01.ipynb", "the nearest is '홍 길동'"),
         ("ada_assignment_09.ipynb", "the course has no assignment_09"),
         ("ada_essay.pdf", "does not say whose it is"),
         ("assignment_01.ipynb", "does not say whose it is"),
@@ -110,9 +110,10 @@ def test_without_a_roster_the_name_is_the_id(folder):
     files = {"s1234_assignment_01.ipynb": "1", "+_assignment_01.ipynb": "2", "../x_assignment_01.ipynb": "3"}
     files[unicodedata.normalize("NFD", "é_assignment_02.ipynb")] = "4"
     placed, lines = collected(folder, files)
-    assert placed == ["s1234 1", "é 2"]
-    assert lines[0] == "../x_assignment_01.ipynb: left out; its name appears twice, or leads out of the archive."
-    assert "there is no student '+'. " in lines[1]
+    assert placed == ["s1234 1", "x 1", "é 2"]
+    (line,) = lines
+    assert "there is no student '+'. " in line
+    assert not (folder.root.parent / "x_assignment_01.ipynb").exists()
 
 
 def test_two_students_of_one_name_are_not_chosen_from(folder):
@@ -145,12 +146,10 @@ def test_archives_in_archives_and_folders(folder, tmp_path):
 
 def test_what_is_too_large_is_left_out(folder, monkeypatch):
     monkeypatch.setattr(module, "MEGABYTES", 0.001)
-    bomb = zipped({"a.txt": "x" * 900, "b.txt": "x" * 900, "assignment_02.ipynb": "1"})
-    files = {"ada_assignment_01.ipynb": "x" * 1200, "ada_assignment_02.ipynb": "1", "al_work.zip": bomb}
+    files = {"ada_assignment_01.ipynb": "x" * 1200, "ada_assignment_02.ipynb": "1"}
     placed, lines = collected(folder, files)
     assert placed == ["ada 2"]
-    assert [line.split(":")[0] for line in lines] == ["ada_assignment_01.ipynb", "al_work.zip"]
-    assert all("larger than" in line for line in lines)
+    assert lines == ["ada_assignment_01.ipynb: left out; it is larger than 0.001 MB."]
 
 
 @settings(max_examples=40, deadline=None)
@@ -205,9 +204,7 @@ def test_a_my_vit_goes_with_the_notebook_next_to_it(folder):
     assert collected(folder, files) == ([], [])  # the same once more is nothing new
     placed, lines = collected(folder, files | {"turingalan_2_4_my_vit-1.py": "another"})
     assert (placed, submitted(folder)["al/assignment_05/my_vit.py"]) == ([], "Alan's")
-    assert lines == [
-        "turingalan_2_4_my_vit-1.py: assignment_05 was collected before, without this file. Place it by hand."
-    ]
+    assert "al has handed in another assignment_05 before, which stays" in lines[0]
 
 
 # What was collected before
@@ -219,7 +216,7 @@ def test_nothing_is_overwritten(folder):
     placed, lines = collected(folder, {"ada_LATE_1_assignment_01.ipynb": "new"})
     assert (placed, submitted(folder)) == ([], {"ada/assignment_01/assignment_01.ipynb": "old"})
     assert "ada has handed in another assignment_01 before, which stays" in lines[0]
-    assert "late work, collect it again with --replace" in lines[0]
+    assert "late work, collect again with --replace" in lines[0]
     assert collected(folder, {"ada_LATE_1_assignment_01.ipynb": "new"}, replace=True) == (["ada 1"], [])
     assert submitted(folder) == {
         "ada/assignment_01/assignment_01.ipynb": "new",

@@ -1,5 +1,6 @@
 """What a submission cannot reach, as root and as an ordinary user: each attack works outside and fails inside."""
 
+import json
 import os
 import shutil
 import socket
@@ -17,12 +18,13 @@ from grader import confine
 
 USER = 61182  # of no account
 RUN = """
-import sys
+import subprocess, sys
 sys.path.insert(0, {folder!r})
 import confine
-held, LIMITS = confine.choose(), confine.Limits(disk_bytes=2**22)
-run = confine.run_confined([*held.python, "-c", sys.stdin.read()], held, {folder!r} + '/package', LIMITS)
-print(held.kind, run.stdout, run.stderr, run.returncode)
+held, pipe = confine.choose(), subprocess.PIPE
+command, limits = [*held.python, "-c", sys.stdin.read()], confine.Limits(disk_bytes=2**22)
+run = held.start(command, {folder!r} + "/package", limits, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+print(run.communicate()[0], end="")
 """
 
 
@@ -47,24 +49,25 @@ def open_folder():
         yield folder
 
 
-@pytest.fixture(params=["root", "ordinary user"])
-def run_as(request, open_folder, tmp_path_factory):
+@pytest.fixture(scope="module", params=["root", "ordinary user"])
+def run_as(request, open_folder):
     """Return a function that runs code as this user, ``inside`` the sandbox or outside, and returns what it prints."""
     is_root, as_root = os.geteuid() == 0, request.param == "root"
     if as_root and not is_root:
         pytest.skip("these tests run as an ordinary user")
     home = open_folder / f"home-{request.param.split()[0]}"
-    home.mkdir(mode=0o700, exist_ok=True)
-    other = []
+    home.mkdir(mode=0o700)
+    other, account = [], {}
     if is_root and not as_root:
         os.chown(home, USER, USER)
         other = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
+        account = dict(user=USER, group=USER, extra_groups=[])
 
     def run(code, *, inside):
         script = RUN.format(folder=str(open_folder)) if inside else "import sys; exec(sys.stdin.read())"
         done = subprocess.run(
             [*other, python_for_everybody(), "-B", "-c", script],
-            input=textwrap.dedent(code),
+            input=code,
             capture_output=True,
             text=True,
             cwd=home,
@@ -73,7 +76,7 @@ def run_as(request, open_folder, tmp_path_factory):
         )
         return done.stdout + done.stderr
 
-    run.home = home
+    run.home, run.account = home, account
     return run
 
 
@@ -109,57 +112,58 @@ def serve(server):
             connection.sendall(b"ESCAPED")
 
 
-ATTEMPT = """
-import ctypes, os, resource, signal, socket, subprocess, sys
-libc = ctypes.CDLL(None, use_errno=True)
-def attempt():
-{body}
-try:
-    print(attempt())
-except OSError as error:
-    print("refused:", error)
-print("finished")
+ATTEMPTS = """
+import ctypes, json, os, resource, signal, socket, subprocess, sys
+libc, said = ctypes.CDLL(None, use_errno=True), {{}}
+scope = dict(globals(), **{places!r})
+for name, body in {attacks!r}.items():
+    exec("def attempt():\\n" + body, scope)
+    try:
+        said[name] = str(scope["attempt"]())
+    except OSError as error:
+        said[name] = f"refused: {{error}}"
+print(json.dumps(said))
 """
 ATTACKS = {
     "a UNIX socket with a path": """
         door = socket.socket(socket.AF_UNIX)
-        door.connect({path!r})
+        door.connect(path)
         return door.recv(10)
     """,
     "an abstract UNIX socket": """
         door = socket.socket(socket.AF_UNIX)
-        door.connect({abstract!r})
+        door.connect(abstract)
         return door.recv(10)
     """,
-    "TCP": "return socket.create_connection(('127.0.0.1', {port}), timeout=2).recv(10)",
+    "TCP": "return socket.create_connection(('127.0.0.1', port), timeout=2).recv(10)",
     "multipath TCP": """
         try:
             door = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
         except OSError:  # a kernel without it
             door = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        door.connect(('127.0.0.1', {port}))
+        door.connect(('127.0.0.1', port))
         return door.recv(10)
     """,
     "TCP Fast Open": """
         door = socket.socket()
-        door.sendto(b'x', 0x20000000, ('127.0.0.1', {port}))
+        door.sendto(b'x', 0x20000000, ('127.0.0.1', port))
         return door.recv(10)
     """,
     "UDP": """
         door = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         door.bind(('127.0.0.1', 0))
-        door.connect(('127.0.0.1', {udp}))
+        door.connect(('127.0.0.1', udp))
         door.send(b'x')
         door.send(b'x')  # the second one reports that nobody listens
         return 'ESCAPED'
     """,
     "prlimit on the grader": """
-        resource.prlimit({grader}, resource.RLIMIT_FSIZE, resource.prlimit({grader}, resource.RLIMIT_FSIZE))
+        resource.prlimit(grader, resource.RLIMIT_FSIZE, resource.prlimit(grader, resource.RLIMIT_FSIZE))
         return 'ESCAPED'
     """,
-    "a signal to the grader": "os.kill({grader}, 0); return 'ESCAPED'",
+    "a signal to the grader": "os.kill(grader, 0); return 'ESCAPED'",
     "the grader's environment": """
-        everything = open('/proc/{grader}/environ', 'rb').read() + repr(os.environ).encode()
+        everything = open(f'/proc/{grader}/environ', 'rb').read() + repr(os.environ).encode()
         return 'ESCAPED' if b'A_SECRET' in everything else ''
     """,
     "memory in a file without a name": """
@@ -192,10 +196,10 @@ ATTACKS = {
             raise OSError(ctypes.get_errno(), 'ptrace')
         return 'ESCAPED'
     """,
-    "the teacher's files": "return open({gradebook!r}).read()",
-    "a list of the teacher's files": "return 'ESCAPED' if os.listdir({home!r}) else ''",
+    "the teacher's files": "return open(gradebook).read()",
+    "a list of the teacher's files": "return 'ESCAPED' if os.listdir(home) else ''",
     "a file anywhere": """
-        for folder in ('/tmp', '/var/tmp', '/dev/shm', {home!r}):
+        for folder in ('/tmp', '/var/tmp', '/dev/shm', home):
             try:
                 with open(folder + '/vit_course_was_here', 'wb') as file:
                     file.write(bytes(8192))
@@ -206,53 +210,57 @@ ATTACKS = {
         return ''
     """,
 }
-
-
-@pytest.mark.parametrize("name", ATTACKS)
-def test_an_attack_works_outside_and_fails_inside(name, run_as, service):
-    gradebook = run_as.home / "gradebook.db"
-    gradebook.write_text("ESCAPED")
-    gradebook.chmod(0o644)
-    owner = run_as.home.stat()
-    account = dict(user=owner.st_uid, group=owner.st_gid, extra_groups=[]) if os.geteuid() == 0 else {}
-    grader = subprocess.Popen(["sleep", "60"], env=dict(os.environ, A_SECRET="of the teacher"), **account)
-    try:
-        places = dict(service, grader=grader.pid, gradebook=str(gradebook), home=str(run_as.home))
-        body = textwrap.indent(textwrap.dedent(ATTACKS[name]).format(**places), "    ")
-        code = ATTEMPT.format(body=body)
-        outside, inside = run_as(code, inside=False), run_as(code, inside=True)
-    finally:
-        grader.kill()
-        grader.wait()
-    assert "ESCAPED" in outside, outside
-    assert "ESCAPED" not in inside
-    assert "finished" in inside, inside
-
-
-def test_a_file_system_of_its_own_cannot_be_mounted(run_as):
-    """An ordinary user becomes root of a new user namespace, and would have as much memory as the machine."""
-    body = """
+# An ordinary user becomes root of a new user namespace, and would have as much memory as the machine.
+MOUNT = """
         if libc.unshare(0x10000000 | 0x00020000):
             raise OSError(ctypes.get_errno(), 'unshare')
         if libc.mount(b'none', b'/submission', b'tmpfs', 0, None):
             raise OSError(ctypes.get_errno(), 'mount')
         return 'ESCAPED'
     """
-    said = run_as(ATTEMPT.format(body=textwrap.indent(textwrap.dedent(body), "    ")), inside=True)
-    assert "refused" in said
-    assert "finished" in said
-
-
-def test_the_sandbox_gives_what_an_honest_submission_needs(run_as):
-    code = """
-        import os, subprocess, sys, tempfile
+NEEDED = """
         open("own", "w").write("a file")
-        print(open("own").read(), os.path.exists(tempfile.gettempdir()), os.getcwd())
-        print(subprocess.run("ls -d /usr", shell=True, capture_output=True).stdout, os.getuid() != 0)
+        own = open("own").read(), os.path.exists(os.environ["TMPDIR"]), os.getcwd()
+        return own, subprocess.run("ls -d /usr", shell=True, capture_output=True).stdout, os.getuid() != 0
     """
-    said = run_as(code, inside=True)
-    assert "a file True /submission" in said
-    assert "b'/usr\\n' True" in said
+
+
+@pytest.fixture(scope="module")
+def said(run_as, service):
+    """Run all attacks outside and inside; return what each one said, by its name."""
+    gradebook = run_as.home / "gradebook.db"
+    gradebook.write_text("ESCAPED")
+    gradebook.chmod(0o644)
+    if run_as.account:
+        os.chown(gradebook, USER, USER)
+    secret = dict(os.environ, A_SECRET="of the teacher")
+    grader = subprocess.Popen(["sleep", "300"], env=secret, **run_as.account)
+    try:
+        places = dict(service, grader=grader.pid, gradebook=str(gradebook), home=str(run_as.home))
+        found = []
+        for is_inside, more in [(False, {}), (True, {"mount": MOUNT, "needed": NEEDED})]:
+            bodies = {name: textwrap.indent(textwrap.dedent(body), "    ") for name, body in (ATTACKS | more).items()}
+            code = ATTEMPTS.format(places=places, attacks=bodies)
+            found.append(json.loads(run_as(code, inside=is_inside)))
+    finally:
+        grader.kill()
+        grader.wait()
+    return found
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_works_outside_and_fails_inside(name, said):
+    outside, inside = said
+    assert "ESCAPED" in outside[name], outside
+    assert "ESCAPED" not in inside[name]
+
+
+def test_a_file_system_of_its_own_cannot_be_mounted(said):
+    assert "refused" in said[1]["mount"]
+
+
+def test_the_sandbox_gives_what_an_honest_submission_needs(said):
+    assert said[1]["needed"] == "(('a file', True, '/submission'), b'/usr\\n', True)"
 
 
 @pytest.fixture
@@ -296,7 +304,7 @@ def test_a_program_that_confines_nothing_is_not_taken(machine):
 def test_a_container_takes_the_place_of_bubblewrap(machine):
     machine(podman="echo alone")
     assert confine.choose().kind == "podman"
-    words = confine.choose().command(["python3", "x"], "/folder", confine.Limits(), 9)
+    words = confine.container("podman", ["python3", "x"], "/folder", confine.Limits())
     wanted = "--network=none --read-only --cap-drop=ALL --security-opt=no-new-privileges --pids-limit=64"
     assert set(wanted.split()) <= set(words)
     assert "--volume=/folder:/folder:ro" in words

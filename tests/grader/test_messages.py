@@ -30,7 +30,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 SCALARS = st.none() | st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False) | TEXTS
 VALUES = st.recursive(
     SCALARS | TENSORS,
-    lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(TEXTS, inner),
+    lambda inner: st.lists(inner) | st.dictionaries(TEXTS.filter("tensor".__ne__), inner),
     max_leaves=8,
 )
 often = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
@@ -46,7 +46,7 @@ def same(one, other):
     """Whether two values are of the same kinds and equal."""
     if isinstance(one, torch.Tensor):
         return isinstance(other, torch.Tensor) and one.dtype == other.dtype and torch.equal(one, other)
-    if isinstance(one, (list, tuple)):
+    if isinstance(one, list):
         return type(one) is type(other) and len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, dict):
         return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
@@ -62,11 +62,10 @@ def test_values_travel(value):
 @pytest.mark.parametrize(
     ("value", "came"),
     [
-        (print, "a builtin_function_or_method"),
-        (2**70, "1.1805916207174113e+21"),
-        (torch.zeros(1).expand(2**30), "a tensor of shape (1073741824,), too large to be handed over"),
-        (torch.zeros(1, dtype=torch.complex64), "a tensor of torch.complex64, torch.strided, on cpu"),
-        ({1: 2}, "a dict"),
+        (print, "<builtin_function_or_method>"),
+        (torch.zeros(1).expand(2**30), "<tensor of shape (1073741824,), too large to be handed over>"),
+        (torch.zeros(1, dtype=torch.complex64), "<tensor of torch.complex64, torch.strided, on cpu>"),
+        ((1, {(1, 2): 3}), "[1, {}]"),
         (torch.ones(2, 3).T[:, ::2], "tensor([[1.],\n        [1.],\n        [1.]])"),
         (math.nan, "nan"),
     ],
@@ -76,28 +75,28 @@ def test_what_does_not_travel_is_named(value, came):
 
 
 @often
-@given(st.binary(max_size=60), st.binary(max_size=60))
-def test_bytes_of_any_kind_are_a_message_or_are_refused(text, data):
-    with suppress(messages.Malformed):
-        messages.unpack(text, data)
-
-
-@often
 @given(VALUES, st.data())
-def test_a_damaged_message_is_read_or_refused(value, data):
+def test_bytes_of_any_kind_are_a_message_or_are_refused(value, data):
     packed = bytearray(messages.pack(value))
-    at = data.draw(st.integers(8, len(packed) - 1))
-    packed[at] ^= data.draw(st.integers(1, 255))
+    packed[data.draw(st.integers(8, len(packed) - 1))] ^= data.draw(st.integers(1, 255))
     with suppress(messages.Malformed):
         messages.unpack(*parts(bytes(packed)))
+    with suppress(messages.Malformed):
+        messages.unpack(data.draw(st.binary(max_size=60)), data.draw(st.binary(max_size=60)))
 
 
-@pytest.mark.parametrize(
-    "text", [b"[" * 10**5, b'{"tensor": "0"}', b'{"tuple": 1, "x": 2}', b'{"dict": [[1, 2]]}', b"9" * 30, b'{"a": 1}']
-)
+@pytest.mark.parametrize("text", [b"[" * 10**5, b'{"tensor": "0"}', b'{"tensor": []}', b"9" * 5000, b"{", b"\xff"])
 def test_a_malformed_text_is_refused(text):
     with pytest.raises(messages.Malformed):
         messages.unpack(text, parts(messages.pack(None))[1])
+
+
+def test_what_cannot_be_packed_is_refused():
+    endless = []
+    endless.append(endless)
+    for value in (endless, "x" * (messages.MAX_TEXT + 1)):
+        with pytest.raises(messages.Malformed):
+            messages.pack(value)
 
 
 def test_a_message_that_is_announced_too_large_is_refused_before_it_is_read():

@@ -5,8 +5,6 @@ import copy
 import nbformat
 import pytest
 from course import handed_in
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
 from nbgrader.preprocessors import ClearSolutions
 
 from grader.classroom import check_source
@@ -18,7 +16,6 @@ from grader.source import (
     SourceError,
     inside,
     is_answer,
-    is_test,
     is_theirs,
     load,
     load_all,
@@ -77,19 +74,6 @@ def test_points_and_tasks(name):
     assert sum(map(is_answer, graded)) == 1
     assert 3 <= sum(label.startswith("Task") for label in set(source.labels.values())) <= 5
     assert all(cell.id == nbgrader_of(cell)["grade_id"] for cell in source.notebook.cells if nbgrader_of(cell))
-
-
-@every_assignment
-def test_an_edition_stops_at_its_first_stub_with_a_message_that_helps(name):
-    edition = student_edition(SOURCES[name])
-    where = {"metadata": {"path": str(ASSIGNMENTS / "release" / name)}}
-    with pytest.raises(CellExecutionError) as error:
-        NotebookClient(edition, timeout=120, resources=where).execute()
-    code = [cell for cell in edition.cells if cell.cell_type == "code"]
-    stopped = next(cell for cell in code for output in cell.outputs if output.output_type == "error")
-    first = next(cell for cell in code if is_test(cell) or "raise NotImplementedError" in cell.source)
-    assert SOURCES[name].labels[stopped.id] == SOURCES[name].labels[first.id]
-    assert "not written yet" in str(error.value)
 
 
 @every_assignment

@@ -3,23 +3,28 @@
 import copy
 import json
 import os
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import nbformat
 import pytest
 from course import ANSWER, SOLUTION, handed_in
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from grader import intake
 from grader.intake import Unreadable, find_notebook, read_notebook
 from grader.release import graded_edition
 from grader.repair import NOT_FOUND, repair
-from grader.source import nbgrader_of
+from grader.source import is_test, nbgrader_of
 
 
 def repaired(source, notebook, tmp_path):
     """Read and repair a notebook as it comes from the disk."""
     path = tmp_path / "assignment_01.ipynb"
     path.write_text(json.dumps(notebook), encoding="utf-8")
-    return repair(source, read_notebook(path))
+    return repair(source, read_notebook(path))  # the notebook and the notes
 
 
 def by_name(notebook):
@@ -27,11 +32,12 @@ def by_name(notebook):
     return {nbgrader_of(cell)["grade_id"]: cell for cell in notebook.cells if nbgrader_of(cell)}
 
 
-def assert_is_whole(source, notebook):
+def assert_is_whole(source, notebook, *, may_lack=frozenset()):
     """Assert that every graded cell is there once, and that tests and given cells are the source's."""
     found = [nbgrader_of(cell)["grade_id"] for cell in notebook.cells if nbgrader_of(cell)]
     wanted = by_name(graded_edition(source))
-    assert sorted(found) == sorted(wanted)
+    assert sorted({*found, *may_lack & wanted.keys()}) == sorted(wanted)
+    assert len(found) == len(set(found))
     for name, cell in by_name(notebook).items():
         assert cell.metadata == wanted[name].metadata
         assert cell.cell_type == wanted[name].cell_type
@@ -41,9 +47,24 @@ def assert_is_whole(source, notebook):
     nbformat.validate(notebook)
 
 
-def without_labels(notebook):
-    for cell in notebook.cells:
-        cell.metadata = {}
+def each(**changes):
+    """Return a damage done to every cell: attributes set to a value, or to what a function makes of the cell."""
+
+    def damage(notebook):
+        for number, cell in enumerate(notebook.cells):
+            for name, value in changes.items():
+                cell[name] = value(cell, number) if callable(value) else value
+
+    return damage
+
+
+def only(keep):
+    """Return a damage that deletes all other cells."""
+
+    def damage(notebook):
+        notebook.cells = [cell for cell in notebook.cells if keep(cell)]
+
+    return damage
 
 
 def without_labels_and_ids(notebook):
@@ -53,190 +74,142 @@ def without_labels_and_ids(notebook):
         del cell["id"]
 
 
-def with_other_ids(notebook):
-    for number, cell in enumerate(notebook.cells):
-        cell.id = f"colab-{number}"
+def relabeled(cell, number):
+    """Make every cell worth more, and every check a solution."""
+    labels = dict(nbgrader_of(cell))
+    labels |= {"points": 100} if "points" in labels else {}
+    return {"nbgrader": labels | dict(grade=False, solution=True) if is_test(cell) else labels}
 
 
-def without_tests(notebook):
-    notebook.cells = [cell for cell in notebook.cells if not cell.id.endswith("-test")]
+DAMAGES = {
+    "no labels": each(metadata={}),
+    "no labels, no ids": without_labels_and_ids,
+    "other ids": each(id=lambda cell, number: f"colab-{number}"),
+    "no checks": only(lambda cell: not cell.id.endswith("-test")),
+    "no given cells": only(lambda cell: cell.id not in ("setup", "experiment-run", "double-task")),
+    "easy checks": each(source=lambda cell, number: "assert True" if is_test(cell) else cell.source),
+    "more points": each(metadata=relabeled),
+    "twice": lambda notebook: notebook.cells.extend(copy.deepcopy(notebook.cells)),
+    "backwards": lambda notebook: notebook.cells.reverse(),
+    "lines of Windows": each(source=lambda cell, number: cell.source.replace("\n", "  \r\n")),
+    "raw": each(cell_type="raw"),
+    "labels of another kind": each(metadata=lambda cell, number: {"nbgrader": [1]} if number % 2 else "nothing"),
+}
 
 
-def without_given_cells(notebook):
-    notebook.cells = [cell for cell in notebook.cells if cell.id not in ("setup", "experiment-run", "double-task")]
-
-
-def with_easy_tests(notebook):
-    for cell in notebook.cells:
-        if cell.id.endswith("-test"):
-            cell.source = "assert True"
-
-
-def with_more_points(notebook):
-    for cell in notebook.cells:
-        if "points" in nbgrader_of(cell):
-            cell.metadata["nbgrader"]["points"] = 100
-
-
-def with_tests_as_solutions(notebook):
-    for cell in notebook.cells:
-        if cell.id.endswith("-test"):
-            cell.metadata["nbgrader"].update(grade=False, solution=True, locked=False)
-
-
-def twice(notebook):
-    notebook.cells += copy.deepcopy(notebook.cells)
-
-
-def backwards(notebook):
-    notebook.cells.reverse()
-
-
-def with_windows_lines(notebook):
-    for cell in notebook.cells:
-        cell.source = cell.source.replace("\n", "  \r\n")
-
-
-def as_raw_cells(notebook):
-    for cell in notebook.cells:
-        cell.cell_type = "raw"
-
-
-def with_labels_of_another_kind(notebook):
-    for cell in notebook.cells:
-        cell.metadata = {"nbgrader": ["grade_id"]} if len(cell.source) % 2 else "nothing"
-
-
-def with_every_label_the_same(notebook):
-    for cell in notebook.cells:
-        cell.metadata = {"nbgrader": {"grade_id": "double-test", "grade": True}}
-
-
-DAMAGES = [
-    without_labels,
-    without_labels_and_ids,
-    with_other_ids,
-    without_tests,
-    without_given_cells,
-    with_easy_tests,
-    with_more_points,
-    with_tests_as_solutions,
-    twice,
-    backwards,
-    with_windows_lines,
-    as_raw_cells,
-    with_labels_of_another_kind,
-]
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_whatever_was_done_to_it(source, tmp_path, damage):
+@pytest.mark.parametrize("name", DAMAGES)
+def test_whatever_was_done_to_it(source, tmp_path, name):
     notebook = handed_in(source)
-    damage(notebook)
-    result = repaired(source, notebook, tmp_path)
-    assert_is_whole(source, result.notebook)
-    cells = by_name(result.notebook)
-    for name in ("double", "square"):
-        assert [line.rstrip() for line in cells[name].source.splitlines()] == SOLUTION[name].splitlines()
-    if damage is not backwards:  # there the headings stand behind what they head
-        assert cells["experiment-answer"].source.strip() == ANSWER
+    DAMAGES[name](notebook)
+    made, _ = repaired(source, notebook, tmp_path)
+    assert_is_whole(source, made)
+    for id in ("double", "square"):
+        assert [line.rstrip() for line in by_name(made)[id].source.splitlines()] == SOLUTION[id].splitlines()
+    if name != "backwards":  # there the headings stand behind what they head
+        assert answer_of(made).strip() == ANSWER
+
+
+TEXTS = st.sampled_from([*SOLUTION.values(), "", "## Task 1 · Double", "assert True", "x = \ud800"])
+LABELS = st.sampled_from([None, 3, "double", "square", "double-test", "experiment-answer", "setup", "?"])
+CELLS = st.fixed_dictionaries(
+    dict(cell_type=st.sampled_from(["code", "markdown", "raw", "video"]), source=TEXTS | st.lists(TEXTS)),
+    optional=dict(id=LABELS, metadata=st.builds(lambda label: {"nbgrader": {"grade_id": label}}, LABELS)),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(places=st.lists(st.integers(0, 30), max_size=30), strange=st.lists(CELLS, min_size=1, max_size=12))
+def test_any_cells_in_any_order_become_a_whole_notebook(source, places, strange):
+    cells = [dict(cell) for cell in handed_in(source).cells]
+    cells = [cells[place % len(cells)] for place in places] + strange
+    with TemporaryDirectory() as name, suppress(Unreadable):
+        made, notes = repaired(source, {"cells": cells}, Path(name))
+        assert_is_whole(source, made, may_lack={"double", "square"})  # a deleted stub does not come back
+        assert all(isinstance(note, str) for note in notes)
 
 
 def test_nothing_to_repair(source, tmp_path):
-    result = repaired(source, handed_in(source), tmp_path)
-    assert_is_whole(source, result.notebook)
-    assert result.notes == []
+    made, notes = repaired(source, handed_in(source), tmp_path)
+    assert_is_whole(source, made)
+    assert notes == []
 
 
 def test_nothing_written(source, tmp_path):
-    result = repaired(source, handed_in(source, **dict.fromkeys(("double", "square"), "")), tmp_path)
-    assert by_name(result.notebook)["double"].source == ""
+    made, notes = repaired(source, handed_in(source, **dict.fromkeys(("double", "square"), "")), tmp_path)
+    assert by_name(made)["double"].source == ""
     blank = copy.deepcopy(handed_in(source))
     stubs = by_name(graded_edition(source))
     for name, cell in by_name(blank).items():
         cell.source = stubs[name].source if nbgrader_of(cell)["solution"] else cell.source
-    result = repaired(source, blank, tmp_path)
-    assert result.notes == []
-    assert by_name(result.notebook) == stubs
-
-
-def test_with_every_label_the_same(source, tmp_path):
-    notebook = handed_in(source)
-    with_every_label_the_same(notebook)
-    result = repaired(source, notebook, tmp_path)
-    assert_is_whole(source, result.notebook)
-    for name in ("double", "square"):
-        assert any(cell.cell_type == "code" and cell.source == SOLUTION[name] for cell in result.notebook.cells)
+    made, notes = repaired(source, blank, tmp_path)
+    assert notes == []
+    assert by_name(made) == stubs
 
 
 def test_own_cells_stay_in_their_order(source, tmp_path):
     notebook = handed_in(source)
     for number, place in enumerate((0, 4, 4, 9, 13)):
         notebook.cells.insert(place, nbformat.v4.new_code_cell(f"mine = {number}"))
-    result = repaired(source, notebook, tmp_path)
+    made, notes = repaired(source, notebook, tmp_path)
     theirs = [cell.source for cell in notebook.cells if cell.cell_type == "code" and not cell.id.endswith("-test")]
-    graded = [
-        cell.source
-        for cell in result.notebook.cells
-        if cell.cell_type == "code" and not nbgrader_of(cell).get("points")
-    ]
+    graded = [cell.source for cell in made.cells if cell.cell_type == "code" and not nbgrader_of(cell).get("points")]
     assert graded == theirs
-    assert result.notes == []
+    assert notes == []
 
 
 def test_a_changed_test_stays_as_a_cell_of_the_student(source, tmp_path):
     """Whoever wrote the solution into the cell of the check has not lost it."""
     notebook = handed_in(source, double="", double_test=SOLUTION["double"])
-    result = repaired(source, notebook, tmp_path)
-    assert_is_whole(source, result.notebook)
-    assert SOLUTION["double"] in [cell.source for cell in result.notebook.cells]
-    assert result.notes == ["the check of Task 1 had been changed; the original counts"]
+    made, notes = repaired(source, notebook, tmp_path)
+    assert_is_whole(source, made)
+    assert SOLUTION["double"] in [cell.source for cell in made.cells]
+    assert notes == ["the check of Task 1 had been changed; the original counts"]
 
 
 def test_code_in_a_given_cell_is_found(source, tmp_path):
     notebook = handed_in(source)
     notebook.cells = [cell for cell in notebook.cells if cell.id != "double"]
     notebook.cells[1].source += "\n\n\n" + SOLUTION["double"]
-    result = repaired(source, notebook, tmp_path)
-    assert_is_whole(source, result.notebook)
-    assert by_name(result.notebook)["double"].source.endswith(SOLUTION["double"])
-    assert result.notes == ["the given cell setup (Assignment 1) had been changed; the original counts"]
+    made, notes = repaired(source, notebook, tmp_path)
+    assert_is_whole(source, made)
+    assert by_name(made)["double"].source.endswith(SOLUTION["double"])
+    assert notes == ["the given cell setup (Assignment 1) had been changed; the original counts"]
 
 
 def test_a_deleted_stub_does_not_come_back(source, tmp_path):
     """It would stand behind the student's own function and take its name."""
     notebook = handed_in(source)
     notebook.cells = [cell for cell in notebook.cells if cell.id != "double"]
-    result = repaired(source, notebook, tmp_path)
-    assert not any("NotImplementedError" in cell.source for cell in result.notebook.cells)
-    assert result.notes == ["the cell for the code of Task 1 (double) was not found"]
+    made, notes = repaired(source, notebook, tmp_path)
+    assert not any("NotImplementedError" in cell.source for cell in made.cells)
+    assert notes == ["the cell for the code of Task 1 (double) was not found"]
 
 
-def answer_of(result):
-    return by_name(result.notebook)["experiment-answer"].source
+def answer_of(notebook):
+    return by_name(notebook)["experiment-answer"].source
 
 
 def test_an_answer_in_a_cell_of_its_own(source, tmp_path):
     notebook = handed_in(source, experiment_answer="YOUR ANSWER HERE")
     notebook.cells.insert(-1, nbformat.v4.new_markdown_cell(ANSWER))
-    result = repaired(source, notebook, tmp_path)
-    assert answer_of(result) == ANSWER
-    assert [cell.source for cell in result.notebook.cells].count(ANSWER) == 1
-    assert result.notes == ["the written answer of Experiment stood in another cell; it was taken from there"]
+    made, notes = repaired(source, notebook, tmp_path)
+    assert answer_of(made) == ANSWER
+    assert [cell.source for cell in made.cells].count(ANSWER) == 1
+    assert notes == ["the written answer of Experiment stood in another cell; it was taken from there"]
 
 
 def test_an_answer_under_the_question(source, tmp_path):
     question = "## Experiment · Growth\n\nWhich grows faster? Give a reason.\n\n"
     notebook = handed_in(source, experiment_answer="", experiment_task=question + ANSWER)
-    assert answer_of(repaired(source, notebook, tmp_path)) == question + ANSWER
+    assert answer_of(repaired(source, notebook, tmp_path)[0]) == question + ANSWER
 
 
 def test_an_answer_that_is_gone_is_looked_up_by_hand(source, tmp_path):
     notebook = handed_in(source)
     notebook.cells = [cell for cell in notebook.cells if cell.id != "experiment-answer"]
-    result = repaired(source, notebook, tmp_path)
-    assert answer_of(result) == NOT_FOUND
-    assert result.notes == ["the written answer of Experiment could not be found; look it up by hand"]
+    made, notes = repaired(source, notebook, tmp_path)
+    assert answer_of(made) == NOT_FOUND
+    assert notes == ["the written answer of Experiment could not be found; look it up by hand"]
 
 
 def test_two_answers_are_both_shown(source, tmp_path):
@@ -244,22 +217,22 @@ def test_two_answers_are_both_shown(source, tmp_path):
     second = copy.deepcopy(notebook.cells[-2])
     second.source = "No, the double."
     notebook.cells.append(second)
-    result = repaired(source, notebook, tmp_path)
-    assert answer_of(result) == f"{ANSWER}\n\nNo, the double."
-    assert result.notes == ["2 written answers to Experiment; all are shown, one below the other"]
+    made, notes = repaired(source, notebook, tmp_path)
+    assert answer_of(made) == f"{ANSWER}\n\nNo, the double."
+    assert notes == ["2 written answers to Experiment; all are shown, one below the other"]
 
 
 def test_pictures_of_an_answer_stay(source, tmp_path):
     notebook = handed_in(source)
     notebook.cells[-2].attachments = {"a.png": {"image/png": "aGk="}, "b.svg": {"image/svg+xml": "x"}, "c": 3}
-    cell = by_name(repaired(source, notebook, tmp_path).notebook)["experiment-answer"]
+    cell = by_name(repaired(source, notebook, tmp_path)[0])["experiment-answer"]
     assert cell.attachments == {"a.png": {"image/png": "aGk="}}
 
 
-def test_the_repaired_notebook_is_the_same_every_time(source, tmp_path):
+def test_the_made_is_the_same_every_time(source, tmp_path):
     notebook = handed_in(source)
     without_labels_and_ids(notebook)
-    first, second = (repaired(source, copy.deepcopy(notebook), tmp_path).notebook for _ in range(2))
+    first, second = (repaired(source, copy.deepcopy(notebook), tmp_path)[0] for _ in range(2))
     assert nbformat.writes(first) == nbformat.writes(second)
 
 
@@ -290,7 +263,7 @@ def good(**changes):
         ('"text"', "not a notebook"),
         ("null", "not a notebook"),
         ('{"cells": {}}', "not a notebook"),
-        (good(nbformat=3, cells=None, worksheets=[]), "format 3, not 4"),
+        (json.dumps(dict(nbformat=3, worksheets=[])), "format 3, not 4"),
         (good(nbformat=5), "format 5, not 4"),
         (good(nbformat="4"), "format"),
         (good(cells=[]), "no cells"),
@@ -308,10 +281,10 @@ def test_what_is_no_notebook(tmp_path, content, cause):
 
 def test_what_is_no_file(tmp_path):
     path = tmp_path / "assignment_01.ipynb"
-    with pytest.raises(Unreadable, match="cannot be opened: No such file"):
+    with pytest.raises(Unreadable, match="it cannot be opened: No such file"):
         read_notebook(path)
     path.mkdir()
-    with pytest.raises(Unreadable, match="a folder is where"):
+    with pytest.raises(Unreadable, match="not an ordinary file"):
         read_notebook(path)
     pipe = tmp_path / "pipe.ipynb"
     os.mkfifo(pipe)

@@ -25,12 +25,14 @@ def release(options: argparse.Namespace) -> None:
 
     options.folder.mkdir(parents=True, exist_ok=True)
     folder, sources = _class(options)
-    # a source is the course's own code, so that it can be released where nothing can confine submissions
-    wrong = {name: lines for name, source in sources.items() if (lines := check_source(source, unconfined=True))}
-    sources = {name: source for name, source in sources.items() if name not in wrong}
-    for name, source in sources.items():
-        print(write_notebook(student_edition(source), folder.sources.parent / "release", name))
-    failures = [f"{name} was not released: {line}" for name, lines in wrong.items() for line in lines]
+    failures = []
+    for name, source in list(sources.items()):
+        # a source is the course's own code, so that it can be released where nothing can confine submissions
+        if lines := check_source(source, unconfined=True):
+            failures += [f"{name} was not released: {line}" for line in lines]
+            del sources[name]
+        else:
+            print(write_notebook(student_edition(source), folder.sources.parent / "release", name))
     if failures := [*failures, *_register(folder, sources).values()]:
         raise Stop("\n".join(failures))
 
@@ -121,25 +123,18 @@ def _class(options: argparse.Namespace) -> tuple["ClassFolder", dict[str, Source
 
     if not options.folder.is_dir():
         raise Stop(f"there is no folder {options.folder}. Name the folder of your class: CLASS=folder")
-    folder = ClassFolder(options.folder.resolve())
-    _check_owner(folder.root)
-    sources = load_all(folder.sources)
-    if name := vars(options).get("assignment"):
-        if name not in sources:
-            raise Stop(f"there is no {name!r}; there are: {', '.join(sources)}")
-        sources = {name: sources[name]}
-    return folder, sources
-
-
-def _check_owner(root: Path) -> None:
-    """Stop if this user cannot write here, or, as root, would leave files that the owner of the class cannot change."""
-    user = os.geteuid()
-    for path in (root, *(root / name for name in WRITTEN)):
+    folder, user = ClassFolder(options.folder.resolve()), os.geteuid()
+    for path in (folder.root, *(folder.root / name for name in WRITTEN)):
+        # root could write everywhere, and would leave files that the owner of the class cannot change
         if path.exists() and path.stat().st_uid != user and (user == 0 or not os.access(path, os.W_OK)):
             raise Stop(
                 f"{path} belongs to the user {path.stat().st_uid}, and you are {user}. Grade a class always as the "
-                f"same user, or make all of it yours: sudo chown -R {user} {root}"
+                f"same user, or make all of it yours: sudo chown -R {user} {folder.root}"
             )
+    sources = load_all(folder.sources)
+    if options.assignment and options.assignment not in sources:
+        raise Stop(f"there is no {options.assignment!r}; there are: {', '.join(sources)}")
+    return folder, {name: source for name, source in sources.items() if name == (options.assignment or name)}
 
 
 def _register(folder: "ClassFolder", sources: dict[str, Source]) -> dict[str, str]:
@@ -170,34 +165,23 @@ def _parser() -> argparse.ArgumentParser:
     for function in (release, solutions, collect, grade, formgrader, feedback, grades):
         command = commands.add_parser(function.__name__, help=function.__doc__)
         command.set_defaults(run=function)
-        if function is not solutions:
-            command.add_argument(
-                "--class", dest="folder", type=Path, default=Path("class"), help="folder of the class (default: class)"
-            )
-        if function in (release, grade, feedback, grades, formgrader):
-            command.add_argument("--assignment", default="", help="only this assignment, for example assignment_02")
+        add = command.add_argument
+        add("--class", dest="folder", type=Path, default=Path("class"), help="folder of the class (default: class)")
+        add("--assignment", default="", help="only this assignment, for example assignment_02")
         if function is collect:
-            command.add_argument("--from", dest="download", default="", help="zip file or folder with the submissions")
-            command.add_argument("--pattern", default="", help="regular expression for the names of the files")
-            command.add_argument(
-                "--replace", action="store_true", help="replace submissions that were collected before"
-            )
+            add("--from", dest="download", default="", help="zip file or folder with the submissions")
+            add("--pattern", default="", help="regular expression for the names of the files")
+            add("--replace", action="store_true", help="replace submissions that were collected before")
         if function is grades:
-            command.add_argument("--canvas", default="", help="CSV file exported from Canvas, to be filled in")
+            add("--canvas", default="", help="CSV file exported from Canvas, to be filled in")
         if function is grade:
             cores = len(os.sched_getaffinity(0))
-            command.add_argument("--student", action="append", default=[], help="only this student; may be repeated")
-            command.add_argument(
-                "--jobs", type=int, default=cores, help="submissions to grade in parallel (default: all cores)"
-            )
-            command.add_argument(
-                "--cell-seconds", type=float, default=60, help="time limit for each cell (default: 60)"
-            )
-            command.add_argument("--dask", default="", help="address of a Dask scheduler whose workers do the grading")
-            command.add_argument(
-                "--unconfined", action="store_true", help="run submissions without a sandbox, with all of your rights"
-            )
-            command.add_argument("--again", action="store_true", help="also grade submissions that have not changed")
+            add("--student", action="append", default=[], help="only this student; may be repeated")
+            add("--jobs", type=int, default=cores, help="submissions to grade in parallel (default: all cores)")
+            add("--cell-seconds", type=float, default=60, help="time limit for each cell (default: 60)")
+            add("--dask", default="", help="address of a Dask scheduler whose workers do the grading")
+            add("--unconfined", action="store_true", help="run submissions without a sandbox, with all of your rights")
+            add("--again", action="store_true", help="also grade submissions that have not changed")
     return parser
 
 
@@ -216,8 +200,7 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         message = "nbgrader is missing: .venv/bin/python -m pip install -e '.[class]'"
     except KeyboardInterrupt:
-        print("stopped; the same command continues from here", file=sys.stderr)
-        sys.stderr.flush()
+        print("stopped; the same command continues from here", file=sys.stderr, flush=True)
         os._exit(130)  # at once: what is running has left nothing half-done
     print(message, file=sys.stderr)
     return 1

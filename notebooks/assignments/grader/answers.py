@@ -1,11 +1,10 @@
 """What student code is asked to do: the operations that a hidden test sends, and how each one is answered.
 
-This file runs in the student's process, which the student controls; so an answer is a claim, never a verdict. The
-trusted side performs the same request with the reference and compares. A request holds inputs only: arguments, drawn
+This file runs in the student's process, which the student controls, so an answer is a claim and never a verdict. The
+trusted side performs the same request with the reference and compares. A request contains inputs only: arguments, drawn
 weights, drawn data.
 """
 
-import linecache
 import os
 import traceback
 import warnings
@@ -36,93 +35,75 @@ def perform(namespace: Mapping, request: dict) -> dict:
     except NotImplementedError:
         return {"error": "not written yet"}
     except BaseException as error:  # SystemExit and KeyboardInterrupt too: they are the student's
-        return {"error": f"your code stopped with {type(error).__name__}: {_short(error)}{_place(error)}"}
+        message = " ".join(str(error).split())[:300] or "no message"
+        frames = [each for each in traceback.extract_tb(error.__traceback__) if not each[0].startswith(LIBRARIES)]
+        place = f" in line {frames[-1].lineno}" + f", `{frames[-1].line}`" * bool(frames[-1].line) if frames else ""
+        return {"error": f"your code stopped with {type(error).__name__}: {message}{place}"}
 
 
 def call(function: Callable, args: tuple, kwargs: dict, cotangent: Tensor | None = None) -> dict:
-    """Call a function; with a cotangent, give the gradients of its floating-point arguments too.
+    """Call a function; return its result, its arguments after the call and, with a cotangent, their gradients."""
 
-    The arguments come back as they are after the call, so that writing into them shows.
-    """
-    given = [value.clone() if isinstance(value, Tensor) else value for value in args]
-    named = {key: value.clone() if isinstance(value, Tensor) else value for key, value in kwargs.items()}
-    leaves = [value for value in (*given, *named.values()) if isinstance(value, Tensor) and value.is_floating_point()]
-    if cotangent is None:
-        with torch.no_grad():
-            result = function(*given, **named)
-        return {"result": result, "arguments": given, "keywords": named}
-    for leaf in leaves:
-        leaf.requires_grad_()
-    return {"gradients": _gradients(function(*given, **named), leaves, cotangent)}
+    def run(values: list) -> object:
+        return function(*values[: len(args)], **dict(zip(kwargs, values[len(args) :], strict=True)))
 
-
-def calls(function: Callable, arguments: list[tuple[tuple, dict]]) -> dict:
-    """Call a function many times: a whole curve in one request."""
-    return {"results": [function(*args, **kwargs) for args, kwargs in arguments]}
-
-
-def value(subject: object) -> dict:
-    """Return a variable."""
-    return {"result": subject}
+    before = [*args, *kwargs.values()]
+    after = [value.clone() if isinstance(value, Tensor) else value for value in before]
+    with torch.no_grad():
+        answer = {"result": run(after), "after": after}
+    if cotangent is not None and getattr(answer["result"], "shape", None) == cotangent.shape:
+        floats = [isinstance(value, Tensor) and value.is_floating_point() for value in before]
+        given = [x.clone().requires_grad_() if is_float else x for x, is_float in zip(before, floats, strict=True)]
+        leaves = {f"argument {k + 1}": x for k, x in enumerate(given) if floats[k]}
+        answer["gradients"] = _gradients(run(given), leaves, cotangent)
+    return answer
 
 
 def module(
-    cls: Callable,
-    options: dict,
-    state: dict[str, Tensor],
-    inputs: list[Tensor],
-    method: str = "forward",
-    training: bool = False,
-    cotangent: Tensor | None = None,
+    cls: Callable, options: dict, state: dict[str, Tensor], x: Tensor, training: bool, cotangent: Tensor | None = None
 ) -> dict:
-    """Build a module, load drawn weights, call it on every input; with a cotangent, give the gradients of the first.
+    """Build a module twice, load drawn weights into one, and call it; with a cotangent, return gradients too.
 
-    If its parameters are not those of ``state``, their names and shapes alone come back.
+    If its parameters are not those of ``state``, their names and shapes come back, and it is not called.
     """
-    model = cls(**options)
-    parameters = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    if parameters != {name: tuple(tensor.shape) for name, tensor in state.items()}:
-        return {"parameters": parameters}
-    if state:
-        model.to(next(iter(state.values())).dtype)
+    model, other = cls(**options), cls(**options)
+    held = {parameter.data_ptr() for parameter in other.parameters() if parameter.numel()}
+    answer = {
+        "parameters": {name: tuple(parameter.shape) for name, parameter in model.named_parameters()},
+        "shared": [name for name, parameter in model.named_parameters() if parameter.data_ptr() in held],
+    }
+    if answer["parameters"] != {name: tuple(tensor.shape) for name, tensor in state.items()}:
+        return answer
+    model.to(x.dtype).train(training)
+    given = x.clone()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(state[name])
-    model.train(training)
-    run = model if method == "forward" else getattr(model, method)
-    if cotangent is None:
-        given = [x.clone() for x in inputs]
-        with torch.no_grad():
-            return {"parameters": parameters, "results": [run(x) for x in given], "arguments": given}
-    x = inputs[0].clone().requires_grad_()
-    names, leaves = zip(*model.named_parameters(), strict=True) if parameters else ((), ())
-    gradients = _gradients(run(x), [x, *leaves], cotangent)
-    if gradients is None:
-        return {"parameters": parameters, "gradients": None}
-    return {"parameters": parameters, "gradients": dict(zip(["the input", *names], gradients, strict=True))}
+        answer |= {"result": model(given), "after": given}
+    if cotangent is not None and getattr(answer["result"], "shape", None) == cotangent.shape:
+        x = x.clone().requires_grad_()
+        answer["gradients"] = _gradients(model(x), {"the input": x, **dict(model.named_parameters())}, cotangent)
+    return answer
 
 
-def instances(cls: Callable, options: dict) -> dict:
-    """Build a module twice; name the parameters that both hold."""
-    first, second = cls(**options), cls(**options)
-    held = {parameter.data_ptr() for parameter in first.parameters() if parameter.numel()}
-    return {"shared": [name for name, parameter in second.named_parameters() if parameter.data_ptr() in held]}
+def _gradients(result: Tensor, leaves: dict[str, Tensor], cotangent: Tensor) -> dict[str, Tensor | None] | None:
+    if not result.requires_grad:
+        return None
+    found = torch.autograd.grad(result, list(leaves.values()), cotangent, allow_unused=True)
+    return dict(zip(leaves, found, strict=True))
 
 
 class SmallModel(nn.Module):
-    """A classifier whose values depend on its mode, without chance: batch normalisation. It notes how it is called.
+    """A classifier whose values depend on its mode, without chance: batch normalization. It notes how it is called."""
 
-    Args:
-        in_features: values in an image.
-        hidden_dim, num_classes: widths.
-    """
-
-    def __init__(self, in_features: int, hidden_dim: int, num_classes: int) -> None:
+    def __init__(self, state: dict[str, Tensor]) -> None:
         super().__init__()
+        (hidden_dim, in_features), num_classes = state["linear.weight"].shape, len(state["head.bias"])
         self.linear = nn.Linear(in_features, hidden_dim, bias=False)
         self.norm = nn.BatchNorm1d(hidden_dim, eps=0.1)  # few images: rounding is not magnified
         self.head = nn.Linear(hidden_dim, num_classes)
         self.seen = []
+        self.to(state["linear.weight"].dtype).load_state_dict(state)
 
     def forward(self, images: Tensor) -> Tensor:
         """Map ``(b, c, h, w)`` to logits ``(b, k)``."""
@@ -130,74 +111,30 @@ class SmallModel(nn.Module):
         return self.head(torch.tanh(self.norm(self.linear(images.flatten(1)))))
 
 
-def training(
-    train_step: Callable, sizes: dict, state: dict[str, Tensor], optimizer: dict, steps: list[tuple[tuple, dict]]
-) -> dict:
-    """Train a small model, that starts in eval mode, by several steps; return every loss and the state after each."""
-    model = _small_model(sizes, state)
-    model.eval()
-    kind = {"SGD": torch.optim.SGD, "Adam": torch.optim.Adam}[optimizer["kind"]]
-    updates = kind(model.parameters(), **optimizer["options"])
+def training(train_step: Callable, state: dict[str, Tensor], kind: str, options: dict, steps: list) -> dict:
+    """Train a small model, which starts in eval mode, by several steps; return each loss and the state after it."""
+    model = SmallModel(state).eval()
+    optimizer = {"SGD": torch.optim.SGD, "Adam": torch.optim.Adam}[kind](model.parameters(), **options)
     losses, states = [], []
     for args, kwargs in steps:
-        losses.append(train_step(model, updates, *args, **kwargs))
+        losses.append(train_step(model, optimizer, *args, **kwargs))
         states.append({name: tensor.detach().clone() for name, tensor in model.state_dict().items()})
     return {"losses": losses, "states": states}
 
 
 def evaluation(
-    evaluate: Callable,
-    sizes: dict,
-    state: dict[str, Tensor],
-    modes: list[bool],
-    images: Tensor,
-    labels: Tensor,
-    options: dict,
+    evaluate: Callable, state: dict[str, Tensor], modes: list[bool], images: Tensor, labels: Tensor, options: dict
 ) -> dict:
     """Evaluate a small model whose parts are in mixed modes; return the result, and what the model noted."""
-    model = _small_model(sizes, state)
+    model = SmallModel(state)
     for part, mode in zip(model.modules(), modes, strict=True):
         part.training = mode
-    result = evaluate(model, TensorDataset(images.clone(), labels.clone()), **options)
     return {
-        "result": result,
+        "result": evaluate(model, TensorDataset(images.clone(), labels.clone()), **options),
         "seen": model.seen,
         "modes": [part.training for part in model.modules()],
         "state": dict(model.state_dict()),
-        "gradients": [name for name, parameter in model.named_parameters() if parameter.grad is not None],
     }
 
 
-def _small_model(sizes: dict, state: dict[str, Tensor]) -> SmallModel:
-    model = SmallModel(**sizes).to(state["linear.weight"].dtype)
-    model.load_state_dict(state)
-    return model
-
-
-def _gradients(result: object, leaves: list[Tensor], cotangent: Tensor) -> list | None:
-    if not isinstance(result, Tensor) or not result.requires_grad:
-        return None
-    found = iter(torch.autograd.grad(result, [x for x in leaves if x.requires_grad], cotangent, allow_unused=True))
-    return [next(found) if leaf.requires_grad else None for leaf in leaves]
-
-
-def _short(error: BaseException) -> str:
-    message = " ".join(str(error).split()) or "no message"
-    return message if len(message) <= 300 else message[:297] + "..."
-
-
-def _place(error: BaseException) -> str:
-    frames = [
-        (frame.filename, frame.lineno)
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith(LIBRARIES)
-    ]
-    if not frames:
-        return ""
-    line = linecache.getline(*frames[-1]).strip()
-    return f" in line {frames[-1][1]}" + (f", `{line}`" if line else "")
-
-
-OPERATIONS = {
-    operation.__name__: operation for operation in (call, calls, value, module, instances, training, evaluation)
-}
+OPERATIONS = {operation.__name__: operation for operation in (call, module, training, evaluation)}

@@ -5,31 +5,25 @@ kept under a hash of the submission, the source and the grader, and what the gra
 """
 
 import copy
-import multiprocessing
-import os
-import signal
-import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_output
 
-from grader import confine, own_parts, results, sandbox
+from grader import own_parts, results
 from grader.confine import Limits
 from grader.gradebook import MARK, ClassFolder, NotRecorded, slips
 from grader.intake import Unreadable, find_notebook, read_notebook
-from grader.repair import repair, untouched
+from grader.release import graded_edition
+from grader.repair import repair
 from grader.roster import WHICH, is_student_id
-from grader.sandbox import HiddenTest, Result
+from grader.sandbox import Result
 from grader.source import Source, is_test, is_theirs, nbgrader_of, outside
-
-TEST_IMAGES = Path(__file__).resolve().parents[3] / "resources" / "test_images.npy"
+from grader.workers import grade_one, run_jobs
 
 
 @dataclass(frozen=True)
@@ -46,6 +40,23 @@ class Submission:
         return self.student, self.source.name
 
 
+def find_submissions(submitted: Path, sources: dict[str, Source]) -> tuple[list[Submission], list[tuple[str, str]]]:
+    """Return what is to be graded under ``submitted``, and a line for everything else: the folder's name, and why."""
+    found, lines = [], []
+    for folder in sorted(submitted.glob("[!.]*")):
+        if folder.is_symlink() or not folder.is_dir():
+            lines.append((folder.name, "is a file or a link, not a folder. It was left out; sort it by hand."))
+        elif not is_student_id(folder.name):
+            lines.append((folder.name, f"is no student id ({WHICH}). Rename the folder; until then its mark is 0."))
+        else:
+            for each in sorted(folder.glob("[!.]*")):
+                if each.name in sources:
+                    found.append(Submission(folder.name, sources[each.name], each))
+                else:
+                    lines.append((folder.name, f"{each.name!r} is no assignment of the course. Rename or remove it."))
+    return found, lines
+
+
 @dataclass
 class Prepared:
     """A submission that is ready for the sandbox, or the problem that keeps it from there."""
@@ -54,94 +65,71 @@ class Prepared:
     notebook: NotebookNode
     notes: list[str] = field(default_factory=list)
     problem: str = ""
-    is_blank: bool = False
     own: str = ""  # the text of the student's my_vit.py
 
     def __post_init__(self):
         # the first cell has place for the notes, so that the student's cells are counted from 1
-        self.notebook.cells.insert(
-            0, nbformat.v4.new_code_cell("# Notes from the grading", id="notes-from-the-grading")
-        )
+        self.notebook.cells.insert(0, new_code_cell("# Notes from the grading", id="notes-from-the-grading"))
         self.key = results.key_of(self.submission.source.digest, nbformat.writes(self.notebook), self.own)
 
     @property
-    def job(self) -> tuple:
-        """Return the first arguments of :func:`grade_one`."""
+    def cells(self) -> list[tuple[int, str]]:
+        """Return index and source of the cells that are run."""
         cells = list(enumerate(self.notebook.cells))[1:]
-        code = [(index, cell.source) for index, cell in cells if cell.cell_type == "code" and not is_test(cell)]
-        source = self.submission.source
-        return code, [HiddenTest(*test) for test in source.hidden_tests.items()], source.modules
+        return [(index, cell.source) for index, cell in cells if cell.cell_type == "code" and not is_test(cell)]
 
-    def graded(self, result: Result | None) -> NotebookNode:
-        """Return the notebook with outputs and verdicts; without a result, every test has failed."""
-        notebook = copy.deepcopy(self.notebook)
-        outputs, answers = (result.outputs, result.answers) if result else ({}, {})
+    def graded(self, result: Result) -> NotebookNode:
+        """Return the notebook with outputs, verdicts and notes; a test without an answer has failed."""
+        notebook, labels = copy.deepcopy(self.notebook), self.submission.source.labels
+        notes = [*([self.problem] if self.problem else []), *self.notes, *result.notes]
         for index, cell in enumerate(notebook.cells):
             if is_test(cell):
-                answer = answers.get(nbgrader_of(cell)["grade_id"])
-                cell.outputs = [_verdict(answer.passed, answer.message) if answer else _verdict(False, "not run")]
+                answer = result.answers.get(nbgrader_of(cell)["grade_id"])
+                message = answer.message if answer else "not run"
+                error = dict(ename="Wrong", evalue=message, traceback=message.split("\n"))
+                right = answer and answer.passed
+                cell.outputs = [new_output("stream", text=message) if right else new_output("error", **error)]
             elif cell.cell_type == "code":
-                cell.outputs = nbformat.from_dict(outputs.get(index, []))
-        notes = [*([self.problem] if self.problem else []), *self.notes, *(result.notes if result else [])]
-        notes += [line for index, cell in enumerate(notebook.cells) for line in self._stopped(index, cell, outputs)]
-        notebook.cells[0].outputs = [nbformat.v4.new_output("stream", name="stdout", text="\n".join(notes))]
+                cell.outputs = nbformat.from_dict(result.outputs.get(index, []))
+                for error in cell.outputs if is_theirs(cell) else ():  # what it defines below that line is lost
+                    if error["output_type"] == "error" and error["ename"] != "NotImplementedError":
+                        cause = f"{error['ename']}: {error['evalue'][:100]}"
+                        notes.append(f"the code of {labels[cell.id]} (cell {index}) ended with {cause}")
+        notebook.cells[0].outputs = [new_output("stream", text="\n".join(notes))]
         if not notes:
             del notebook.cells[0]
-        notebook.metadata[MARK] = {"notes": notes, "problem": self.problem}
+        # the key by which it is known in the gradebook
+        key = results.key_of(nbformat.writes(notebook), str(slips(self.submission.folder)), self.problem)
+        notebook.metadata[MARK] = {"notes": notes, "key": key}
         return notebook
-
-    def _stopped(self, index: int, cell: NotebookNode, outputs: dict[int, list]) -> Iterator[str]:
-        """Say which cell for the student's code ended in an error: whatever it defines below that line is lost."""
-        if cell.cell_type == "code" and is_theirs(cell):
-            for output in outputs.get(index, []):
-                if output["output_type"] == "error" and output["ename"] != "NotImplementedError":
-                    label = self.submission.source.labels.get(cell.id, cell.id)
-                    yield f"the code of {label} (cell {index}) ended with {output['ename']}: {output['evalue'][:100]}"
-
-
-def _verdict(passed: bool, message: str) -> NotebookNode:
-    if passed:
-        return nbformat.v4.new_output("stream", name="stdout", text=message)
-    return nbformat.v4.new_output("error", ename="Wrong", evalue=message, traceback=message.split("\n"))
-
-
-def find_submissions(submitted: Path, sources: dict[str, Source]) -> tuple[list[Submission], list[tuple[str, str]]]:
-    """Return what is to be graded under ``submitted``, and a line for everything else: the folder's name, and why."""
-    found, lines = [], []
-    for folder in sorted(submitted.iterdir()) if submitted.is_dir() else ():
-        if folder.name.startswith("."):
-            continue
-        if folder.is_symlink() or not folder.is_dir():
-            lines.append(
-                (folder.name, "is a file or a link, not a student's folder. It was left out; sort it by hand.")
-            )
-        elif not is_student_id(folder.name):
-            lines.append((folder.name, f"is no student id ({WHICH}). Rename the folder; until then its mark is 0."))
-        else:
-            for each in sorted(folder.iterdir()):
-                if each.name in sources:
-                    found.append(Submission(folder.name, sources[each.name], each))
-                elif not each.name.startswith("."):
-                    lines.append((folder.name, f"{each.name!r} is no assignment of the course. Rename or remove it."))
-    return found, lines
 
 
 def prepare(submission: Submission) -> Prepared:
     """Read and repair one submission. Whatever is wrong with it, this returns."""
     try:
         path, notes = find_notebook(submission.folder, submission.source.name)
-        repaired = repair(submission.source, read_notebook(path))
+        notebook, more = repair(submission.source, read_notebook(path))
+        own, about_own = own_parts.read(path.parent)
+        return Prepared(submission, notebook, notes + more + about_own, own=own)
     except Unreadable as error:
-        return Prepared(submission, untouched(submission.source), problem=str(error))
+        problem = str(error)
     except Exception as error:  # a fault of ours must not stop the others
         problem = f"the grader could not read this notebook ({error!r}). Mark it by hand, and report the fault."
-        return Prepared(submission, untouched(submission.source), problem=problem)
-    written, blank = (
-        [cell.source for cell in notebook.cells if is_theirs(cell)]
-        for notebook in (repaired.notebook, untouched(submission.source))
-    )
-    own, more = own_parts.read(path.parent)
-    return Prepared(submission, repaired.notebook, notes + repaired.notes + more, is_blank=written == blank, own=own)
+    return Prepared(submission, graded_edition(submission.source), problem=problem)
+
+
+def note_identical(prepared: Iterable[Prepared]) -> None:
+    """Note where several students handed in the very same cells; a person decides what that means."""
+    same = defaultdict(list)
+    for each in prepared:
+        written = [cell.source for cell in each.notebook.cells if is_theirs(cell)]
+        if written != [cell.source for cell in graded_edition(each.submission.source).cells if is_theirs(cell)]:
+            same[each.submission.source.name, nbformat.writes(each.notebook)].append(each)
+    for group in same.values():
+        students = sorted(each.submission.student for each in group)
+        for each in group if len(group) > 1 else ():
+            others = ", ".join(student for student in students if student != each.submission.student)
+            each.notes.append(f"the same cells, letter by letter, as {others}")
 
 
 @dataclass
@@ -158,84 +146,56 @@ class Run:
     """
 
     folder: ClassFolder
-    workers: int
+    workers: int = 1
     again: bool = False
     limits: Limits = field(default_factory=Limits)
     unconfined: bool = False
     dask: str = ""
 
-    def result_path(self, submission: Submission) -> Path:
-        """Return where the result of a submission is kept."""
-        return self.folder.root / "results" / submission.student / f"{submission.source.name}.json"
-
     def grade(self, submissions: list[Submission]) -> Iterator[tuple[Submission, str]]:
         """Grade and record; yield each submission as it is done, with the reason if it could not be graded."""
-        known = self.folder.recorded()
-        prepared = {submission.name: prepare(submission) for submission in submissions}
-        note_identical(prepared.values())
-        waiting = {}
-        for name, each in prepared.items():
-            result = None if self.again else results.load(self.result_path(each.submission), each.key)
-            if result or each.problem:
-                yield each.submission, self._record(each, result, known)
-            else:
-                waiting[name] = each
-        jobs = {name: (*each.job, self.limits, self.unconfined, each.own) for name, each in waiting.items()}
-        for name, outcome in run_jobs(jobs, self.workers, self.dask):
-            each = waiting[name]
-            if isinstance(outcome, Result):
-                results.store(self.result_path(each.submission), each.key, outcome)
-                yield each.submission, self._record(each, outcome, known)
-            else:
-                yield each.submission, f"not graded: {outcome}. Run the grading again; if it stays, report it."
+        known, prepared = self.folder.recorded(), [prepare(submission) for submission in submissions]
+        note_identical(prepared)
+        for each, result in self._results(prepared):
+            failure = f"not graded: {result}" if isinstance(result, str) else self._record(each, result, known)
+            yield each.submission, f"{failure}. Run the grading again; if it stays, report it." if failure else ""
 
     def graded(self, submission: Submission) -> NotebookNode:
-        """Return one submission graded, from what is stored if there is something.
+        """Return one submission graded; ``RuntimeError`` if the grader itself failed."""
+        ((prepared, result),) = self._results([prepare(submission)])
+        if isinstance(result, str):
+            raise RuntimeError(result)
+        return prepared.graded(result)
 
-        Raises:
-            RuntimeError: the grader itself failed.
-        """
-        prepared = prepare(submission)
-        result = results.load(self.result_path(submission), prepared.key)
-        if not result and not prepared.problem:
-            job = (*prepared.job, self.limits, self.unconfined, prepared.own)
-            ((_, result),) = run_jobs({submission.name: job}, workers=1)
-            if not isinstance(result, Result):
-                raise RuntimeError(result)
-            results.store(self.result_path(submission), prepared.key, result)
-        return self._keyed(prepared, result)
+    def _results(self, prepared: list[Prepared]) -> Iterator[tuple[Prepared, Result | str]]:
+        """Yield what is stored, then what comes out of the sandbox; for a submission with a problem, nothing."""
+        waiting = {}
+        for each in prepared:
+            path = self.folder.root / "results" / each.submission.student / f"{each.submission.source.name}.json"
+            result = Result() if each.problem else None if self.again else results.load(path, each.key)
+            if result:
+                yield each, result
+            else:
+                waiting[path] = each
+        jobs = {}
+        for path, each in sorted(waiting.items(), key=lambda item: item[0].name):  # those of one assignment in a row
+            source = each.submission.source
+            jobs[path] = (each.cells, source.hidden_tests, source.modules, self.limits, self.unconfined, each.own)
+        for path, result in run_jobs(jobs, self.workers, self.dask):
+            if isinstance(result, Result):
+                results.store(path, waiting[path].key, result)
+            yield waiting[path], result
 
-    def _keyed(self, prepared: Prepared, result: Result | None) -> NotebookNode:
-        """Return the graded notebook with the key by which it is known in the gradebook."""
-        notebook = prepared.graded(result)
-        beside = slips(prepared.submission.folder)
-        notebook.metadata[MARK]["key"] = results.key_of(nbformat.writes(notebook), str(beside))
-        return notebook
-
-    def _record(self, prepared: Prepared, result: Result | None, known: dict) -> str:
+    def _record(self, prepared: Prepared, result: Result, known: dict) -> str:
         """Enter a graded notebook, unless the gradebook holds it already; return why it could not be done."""
-        submission, notebook = prepared.submission, self._keyed(prepared, result)
-        entry = self.folder.entry(*submission.name)
-        if submission.name in known and entry.get("key") == notebook.metadata[MARK]["key"]:
-            return ""
+        submission, notebook = prepared.submission, prepared.graded(result)
+        is_new = self.folder.entry(*submission.name).get("key") != notebook.metadata[MARK]["key"]
         try:
-            self.folder.record(*submission.name, notebook, submission.folder)
+            if is_new or submission.name not in known:
+                self.folder.record(*submission.name, notebook, submission.folder)
         except NotRecorded as error:
-            return f"not recorded: {error}. Run the grading again; if it stays, report it."
+            return f"not recorded: {error}"
         return ""
-
-
-def note_identical(prepared: Iterable[Prepared]) -> None:
-    """Note where several students handed in the very same cells; a person decides what that means."""
-    same = defaultdict(list)
-    for each in prepared:
-        if not each.problem and not each.is_blank:
-            same[each.submission.source.name, nbformat.writes(each.notebook)].append(each)
-    for group in same.values():
-        for each in group:
-            others = sorted(other.submission.student for other in group if other is not each)
-            if others:
-                each.notes.append(f"the same cells, letter by letter, as {', '.join(others)}")
 
 
 def check_source(source: Source, *, unconfined: bool = False) -> list[str]:
@@ -245,80 +205,5 @@ def check_source(source: Source, *, unconfined: bool = False) -> list[str]:
         for index, cell in enumerate(source.notebook.cells)
         if cell.cell_type == "code" and not is_test(cell)
     ]
-    tests = [HiddenTest(*test) for test in source.hidden_tests.items()]
-    result = grade_one(cells, tests, source.modules, Limits(), unconfined)
+    result = grade_one(cells, source.hidden_tests, source.modules, Limits(), unconfined)
     return [f"{name}: {answer.message}" for name, answer in result.answers.items() if not answer.passed]
-
-
-# --- running ---------------------------------------------------------------------------------------------------------
-
-
-def grade_one(
-    cells: list[tuple[int, str]],
-    tests: list[HiddenTest],
-    modules: frozenset[str],
-    limits: Limits,
-    unconfined: bool,
-    own: str = "",
-) -> Result:
-    """Grade one submission, perhaps with a my_vit.py, on this machine, confined by what the machine has."""
-
-    def grade(cells: list[tuple[int, str]], tests: list[HiddenTest]) -> Result:
-        return sandbox.grade(cells, tests, modules, limits, confinement, data=TEST_IMAGES)
-
-    confinement = confine.choose(unconfined=unconfined)
-    first, notes = own_parts.first_cells(own, modules, grade)
-    result = grade(first + cells, tests)
-    result.notes[:0] = notes
-    return result
-
-
-def run_jobs(
-    jobs: dict[object, tuple], workers: int, dask: str = "", work: Callable = grade_one
-) -> Iterator[tuple[object, Result | str]]:
-    """Run jobs side by side; yield each one's name with its result, or with a text that says what went wrong.
-
-    If a process of the grader's own dies, the jobs that are left run one by one, so that the one to blame is known.
-    """
-    left = dict(jobs)
-    if jobs:
-        with _executor(min(workers, len(jobs)), dask) as executor:
-            futures = {executor.submit(work, *job): name for name, job in jobs.items()}
-            for future in as_completed(futures):
-                if not isinstance(future.exception(), BrokenProcessPool):
-                    del left[futures[future]]
-                    yield futures[future], _outcome(future)
-    for name, job in left.items():
-        with _executor(1) as executor:
-            yield name, _outcome(executor.submit(work, *job))
-
-
-@contextmanager
-def _executor(workers: int, dask: str = "") -> Iterator[Executor]:
-    """Open processes of this machine, or those of a Dask cluster, which replaces a worker that dies."""
-    if dask:
-        from distributed import Client
-
-        with Client(dask) as client:
-            yield client.get_executor(pure=False)
-    else:
-        spawn = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers, spawn, initializer=_end_with_parent) as executor:
-            yield executor
-
-
-def _end_with_parent() -> None:
-    """Let a process of the pool end when the run is killed, and only then: nobody else would end it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _outcome(future: Future) -> Result | str:
-    error = future.exception()
-    return future.result() if error is None else f"the grader itself failed ({error!r})"

@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 HOME = "/submission"  # inside: a folder in memory, the only one that can be written
 SYSTEM = ("/bin", "/lib", "/lib32", "/lib64", "/sbin")  # links into /usr, or folders
@@ -61,29 +60,35 @@ class Confinement:
         }.get(self.kind, f"containers of {self.kind} confine the submissions: {held}")
 
     @property
+    def shares_libraries(self) -> bool:
+        """Whether this machine's installed packages are the ones inside."""
+        return self.kind not in CONTAINERS
+
+    @property
     def python(self) -> list[str]:
         """Return how Python is started inside: at its real place, without a virtual environment's additions."""
         return ["python3", "-I"] if self.kind in CONTAINERS else [str(Path(sys.executable).resolve()), "-I", "-S"]
 
-    @property
-    def libraries(self) -> list[str]:
-        """Where installed packages are inside; never where the course itself is."""
-        return [] if self.kind in CONTAINERS else library_folders()
-
-    def command(self, inside: Sequence[str], folder: str | Path, limits: "Limits", filter_fd: int) -> list[str]:
-        """Return the command that runs another command under this confinement.
+    def start(
+        self, inside: Sequence[str], folder: str | Path, limits: "Limits", descriptors: Sequence[int] = (), **options
+    ) -> subprocess.Popen:
+        """Start a command under this confinement.
 
         Args:
             inside: the command.
-            folder: what it may read beside the libraries, under the same name.
+            folder: what it may read besides the libraries, under the same name.
             limits: what it may use.
-            filter_fd: a file, open for reading, that holds :func:`system_call_filter`; the command inherits it.
+            descriptors: open files that it inherits.
+            options: of ``Popen``.
         """
-        if self.kind == "bubblewrap":
-            return bubblewrap(inside, folder, limits.disk_bytes, filter_fd)
-        if self.kind in CONTAINERS:
-            return container(self.kind, inside, folder, limits)
-        return list(inside)
+        with tempfile.TemporaryFile() as file:
+            if self.kind == "bubblewrap":
+                file.write(system_call_filter())
+                file.seek(0)
+                inside = bubblewrap(inside, folder, limits.disk_bytes, file.fileno())
+            elif self.kind in CONTAINERS:
+                inside = container(self.kind, inside, folder, limits)
+            return subprocess.Popen(inside, pass_fds=[file.fileno(), *descriptors], start_new_session=True, **options)
 
 
 @dataclass(frozen=True)
@@ -213,16 +218,13 @@ def choose(*, unconfined: bool = False) -> Confinement:
         if not shutil.which(program):
             causes.append(f"{kind} is not installed")
             continue
-        confinement = Confinement(kind)
+        confinement, pipes = Confinement(kind), dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         with tempfile.TemporaryDirectory() as folder:
-            try:
-                run = run_confined([*confinement.python, "-c", PROBE], confinement, folder)
-            except OSError as error:
-                causes.append(f"{kind} fails ({error})")
-                continue
-        if run.returncode == 0 and run.stdout.startswith("alone"):
-            return Confinement(kind, forks=kind == "bubblewrap" and "forks" in run.stdout)
-        causes.append(f"{kind} fails ({(run.stderr.strip() or f'it ended with {run.returncode}').splitlines()[-1]})")
+            probe = confinement.start([*confinement.python, "-c", PROBE], folder, Limits(), **pipes)
+            seen, complaints = probe.communicate(timeout=120)
+        if probe.returncode == 0 and seen.startswith("alone"):
+            return Confinement(kind, forks=kind == "bubblewrap" and "forks" in seen)
+        causes.append(f"{kind} fails ({(complaints.strip() or f'it ended with {probe.returncode}').splitlines()[-1]})")
     raise CannotConfine(
         f"nothing here can confine submissions: {'; '.join(causes)}. On Linux install bubblewrap (apt install "
         f"bubblewrap); elsewhere install podman or docker and build the image once: {BUILD}. If you trust the class, "
@@ -236,20 +238,3 @@ import ctypes, os
 print("alone" if os.listdir({HOME!r}) == [] else "")
 print("forks" if ctypes.CDLL(None).unshare(0x30000000) == 0 else "")
 """
-
-
-def run_confined(
-    inside: Sequence[str], confinement: Confinement, folder: str | Path, limits: Limits | None = None
-) -> subprocess.CompletedProcess:
-    """Run a command to its end, and return its output as text."""
-    with tempfile.TemporaryFile() as file:
-        if confinement.kind == "bubblewrap":
-            write_filter(file)
-        command = confinement.command(inside, folder, limits or Limits(), file.fileno())
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, pass_fds=[file.fileno()])
-
-
-def write_filter(file: BinaryIO) -> None:
-    """Write the system call filter to an open file, and go back to its beginning."""
-    file.write(system_call_filter())
-    file.seek(0)

@@ -22,4 +22,4 @@ class GradedNotebookExporter(NotebookExporter):
         submission = Submission(
             resources["nbgrader"]["student"], load(folder.sources / name / f"{name}.ipynb"), Path(filename).parent
         )
-        return self.from_notebook_node(Run(folder, workers=1).graded(submission), resources=resources, **options)
+        return self.from_notebook_node(Run(folder).graded(submission), resources=resources, **options)

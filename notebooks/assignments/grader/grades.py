@@ -58,20 +58,19 @@ def report(
     An assignment counts as soon as somebody has handed it in; a student who is on the roster, in the gradebook, or in
     a folder that could not be graded.
     """
-    points = {
-        each.name: each.max_score
-        for each in sorted(gradebook.assignments, key=lambda each: each.name)
-        if each.submissions and each.name in (assignments or [each.name])
-    }
+    ordered = sorted(gradebook.assignments, key=lambda each: each.name)
+    handed_in = [each for each in ordered if each.submissions and each.name in (assignments or [each.name])]
     recorded, lines, rows = folder.recorded(), defaultdict(list), []
     for name, line in find_submissions(folder.root / "submitted", load_all(folder.sources))[1]:
         lines[name].append(line)
     for id in sorted({*folder.roster, *lines, *(student for student, _ in recorded)}):
         notes = [*lines[id], *["not in students.csv"] * bool(folder.roster and id not in folder.roster)]
-        for name in points:
+        marks = {each.name: recorded.get((id, each.name)) for each in handed_in}
+        for name in marks:
             late = ["Canvas marked it as late"] * (folder.root / "submitted" / id / name / LATE).is_file()
             notes += [f"{name}: {note}" for note in folder.entry(id, name).get("notes", []) + late]
-        rows.append(Row(folder.roster.get(id, Student(id)), {name: recorded.get((id, name)) for name in points}, notes))
+        rows.append(Row(folder.roster.get(id, Student(id)), marks, notes))
+    points = {each.name: each.max_score for each in handed_in}
     return points, [row for row in rows if row.student.id in (students or [row.student.id])]
 
 
@@ -83,20 +82,20 @@ def table(points: dict[str, float], rows: list[Row]) -> str:
         lines.append([row.student.id, *marks, row.total])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     shown = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
-    star = ["* waits for marks by hand: make grade BY=hand"] * any("*" in cell for line in lines[1:] for cell in line)
-    return "\n".join([*shown, *star, *(f"{row.student.id}: {note}" for row in rows for note in row.notes)])
+    if any("*" in cell for line in lines[1:] for cell in line):
+        shown.append("* waits for marks by hand: make grade BY=hand")
+    return "\n".join([*shown, *(f"{row.student.id}: {note}" for row in rows for note in row.notes)])
 
 
 def grades_lines(points: dict[str, float], rows: list[Row]) -> list[list[str]]:
     """Return the lines of the CSV file, with the most that can be had in each heading, and the causes in ``notes``."""
-    columns = [f"{name} (max {maximum:g})" for name, maximum in points.items()]
-    total = f"total (max {sum(points.values()):g})"
-    lines = [["student_id", "first_name", "last_name", "email", *columns, total, "notes"]]
+    columns = [f"{name} (max {maximum:g})" for name, maximum in {**points, "total": sum(points.values())}.items()]
+    lines = [["student_id", "first_name", "last_name", "email", *columns, "notes"]]
     for row in rows:
         marks = [f"{mark.score:g}" if mark else "0" for mark in row.marks.values()]
-        missing = [f"{name}: not handed in" for name, mark in row.marks.items() if not mark]
+        notes = [*row.notes, *(f"{name}: not handed in" for name, mark in row.marks.items() if not mark)]
         waiting = [name for name, mark in row.marks.items() if mark and not mark.final]
-        notes = [*row.notes, *missing, *(f"{name}: not final, waits for marks by hand" for name in waiting)]
+        notes += [f"{name}: not final, waits for marks by hand" for name in waiting]
         lines.append([*map(as_text, vars(row.student).values()), *marks, row.total, as_text("; ".join(notes))])
     return lines
 
@@ -107,13 +106,14 @@ def canvas_lines(path: Path, rows: list[Row]) -> list[list[str]]:
         lines = list(csv.reader(file))
     if not lines or "Student" not in lines[0]:
         raise Stop(f"{path} is not a gradebook that Canvas has exported: its first line has no column Student.")
-    students, marks = {row.student.id: row.student for row in rows}, {row.student.id: row.marks for row in rows}
+    by_id = {row.student.id: row for row in rows}
+    students = {id: row.student for id, row in by_id.items()}
     for line in lines[1:]:
         cells = dict(zip(lines[0], line, strict=False))
         names = [cells[title] for title in ("SIS Login ID", "SIS User ID", "Student") if title in cells]
         id = next((id for name in names if (id := identify(name, students))), None)
         for index, title in enumerate(cells):
-            mark = marks.get(id, {}).get(assignment_in(title))
+            mark = by_id[id].marks.get(assignment_in(title)) if id in by_id else None
             if mark and mark.final:
                 line[index] = f"{mark.score:g}"
     return lines

@@ -28,126 +28,103 @@ class HandedCell:
 
 
 def find_notebook(folder: Path, name: str) -> tuple[Path, list[str]]:
-    """Return the notebook in a folder, and a line if it has another name than ``name.ipynb``.
-
-    Raises:
-        Unreadable: none, several, or a folder that is a link.
-    """
+    """Return the notebook in a folder, and a line if it has another name; ``Unreadable`` for none or several."""
     if folder.is_symlink() or not folder.is_dir():
         raise Unreadable(f"{folder.name} is not a folder but a link or a file. Make a folder with the notebook in it.")
     path = folder / f"{name}.ipynb"
     if path.is_symlink() or path.exists():
         return path, []
     others = sorted(each for each in folder.iterdir() if each.suffix.lower() == ".ipynb")
+    if not others:
+        raise Unreadable(f"the folder holds no {path.name}. Ask for the notebook.")
     if len(others) > 1:
         names = ", ".join(each.name for each in others)
         raise Unreadable(f"several notebooks, none named {path.name}: {names}. Rename the one that counts.")
-    if not others:
-        raise Unreadable(f"the folder holds no {path.name}. Ask for the notebook.")
     return others[0], [f"the notebook was named {others[0].name}"]
 
 
-def read_notebook(path: Path) -> list[HandedCell]:
-    """Return the cells of a notebook file.
+def read_text(path: Path) -> str:
+    """Return the text of a file that was handed in.
 
     Raises:
-        Unreadable: not a regular file, too large, not text, not JSON, not a notebook of format 4, or without cells.
-    """
-    document = _parse(read_bytes(path))
-    if isinstance(document, dict) and document.get("nbformat", 4) != 4:
-        found = str(document["nbformat"])[:20]
-        raise Unreadable(f"the notebook has format {found}, not 4. Open it in JupyterLab, save it, hand that in.")
-    if not isinstance(document, dict) or not isinstance(document.get("cells"), list):
-        raise Unreadable("the file is JSON but not a notebook. Ask for the .ipynb file that JupyterLab saves.")
-    cells = document["cells"]
-    if len(cells) > CELLS:
-        raise Unreadable(f"the notebook has {len(cells)} cells; the limit is {CELLS}. Remove what is not needed.")
-    handed = [cell for cell in map(_cell, cells) if cell]
-    if not handed:
-        raise Unreadable("the notebook has no cells. Ask for the notebook again.")
-    return handed
-
-
-def read_bytes(path: Path) -> bytes:
-    """Return what is in a file that was handed in.
-
-    Raises:
-        Unreadable: a link, a folder, a pipe, or too large.
+        Unreadable: a link, a folder, a pipe, too large, or not UTF-8.
     """
     again = f"Ask for the {path.suffix} file itself."
     try:
         # a link is not followed, and a pipe does not make the grader wait
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
-        if path.is_symlink():
-            raise Unreadable(f"the file is a link to another one, which is not followed. {again}") from None
-        raise Unreadable(f"the file cannot be opened: {error.strerror}. {again}") from None
-    try:
-        status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
-            raise Unreadable(f"a folder is where the file should be. {again}")
-        if not stat.S_ISREG(status.st_mode):
-            raise Unreadable(f"it is not an ordinary file. {again}")
-        if status.st_size > MEGABYTES * 1_000_000:
-            size = status.st_size / 1e6
-            raise Unreadable(f"the file has {size:.0f} MB; the limit is {MEGABYTES}. Clear all outputs, hand in again.")
-        with open(descriptor, "rb", closefd=False) as file:
-            return file.read()
-    finally:
+        cause = "the file is a link to another one" if path.is_symlink() else f"it cannot be opened: {error.strerror}"
+        raise Unreadable(f"{cause}. {again}") from None
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
+        raise Unreadable(f"it is not an ordinary file. {again}")
+    with open(descriptor, "rb") as file:
+        if (size := status.st_size / 1e6) > MEGABYTES:
+            raise Unreadable(f"the file has {size:.0f} MB; the limit is {MEGABYTES}. Clear all outputs, hand in again.")
+        try:
+            return file.read().decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise Unreadable(f"the file is not UTF-8 text. {again}") from None
 
 
-def _parse(data: bytes) -> object:
-    if not data.strip():
-        raise Unreadable("the file is empty. Ask for the notebook again.")
+def read_notebook(path: Path) -> list[HandedCell]:
+    """Return the cells of a notebook file.
+
+    Raises:
+        Unreadable: not a readable file, not JSON, not a notebook of format 4, without cells or with too many.
+    """
+    text = read_text(path)
     try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise Unreadable("the file is not UTF-8 text. Ask for the .ipynb file that JupyterLab saves.") from None
-    try:
-        return json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        if "<<<<<<< " in text:
-            cause = "the file holds the marks of a git merge conflict"
-        elif text.lstrip().startswith("<"):
-            cause = "the file is a web page"
-        else:
-            cause = f"the file is broken JSON ({str(error)[:80]})"
+        causes = {
+            "the file is empty": not text.strip(),
+            "the file holds the marks of a git merge conflict": "<<<<<<< " in text,
+            "the file is a web page": text.lstrip().startswith("<"),
+            f"the file is broken JSON ({str(error)[:80]})": True,
+        }
+        cause = next(cause for cause, is_so in causes.items() if is_so)
         raise Unreadable(f"{cause}. Ask for the .ipynb file that JupyterLab saves.") from None
+    if not isinstance(document, dict) or not isinstance(document.get("cells", document.get("worksheets")), list):
+        raise Unreadable("the file is JSON but not a notebook. Ask for the .ipynb file that JupyterLab saves.")
+    if (version := document.get("nbformat", 4)) != 4:
+        again = "Open it in JupyterLab, save it, hand that in."
+        raise Unreadable(f"the notebook has format {str(version)[:20]}, not 4. {again}")
+    cells = document["cells"]
+    if len(cells) > CELLS:
+        raise Unreadable(f"the notebook has {len(cells)} cells; the limit is {CELLS}. Remove what is not needed.")
+    handed = [_cell(cell) for cell in cells if _of(cell, dict).get("cell_type") in ("code", "markdown", "raw")]
+    if not handed:
+        raise Unreadable("the notebook has no cells. Ask for the notebook again.")
+    return handed
 
 
-def _cell(raw: object) -> HandedCell | None:
-    """Take from a cell what has the right type; an output, a hidden label or a script is left behind."""
-    if not isinstance(raw, dict) or raw.get("cell_type") not in ("code", "markdown", "raw"):
-        return None
+def _cell(raw: dict) -> HandedCell:
+    """Take from a cell what has the right type; outputs, hidden labels and scripts are left out."""
     source = raw.get("source", "")
-    text = "".join(line for line in source if isinstance(line, str)) if isinstance(source, list) else source
-    nbgrader = raw.get("metadata", {}).get("nbgrader", {}) if isinstance(raw.get("metadata", {}), dict) else {}
-    nbgrader = nbgrader if isinstance(nbgrader, dict) else {}
+    lines = [line for line in source if isinstance(line, str)] if isinstance(source, list) else [_of(source, str)]
+    nbgrader = _of(_of(raw.get("metadata"), dict).get("nbgrader"), dict)
+    is_code, pictures = raw["cell_type"] == "code", {}
+    for name, bundle in _of(raw.get("attachments"), dict).items():
+        kinds = {kind: data for kind, data in _of(bundle, dict).items() if kind in PICTURES and isinstance(data, str)}
+        pictures |= {_whole(name): kinds} if kinds else {}
     return HandedCell(
-        kind="code" if raw["cell_type"] == "code" else "markdown",
-        text=_whole(text),
-        id=_label(raw.get("id")),
-        grade_id=_label(nbgrader.get("grade_id")),
+        kind="code" if is_code else "markdown",
+        text=_whole("".join(lines)),
+        id=_of(raw.get("id"), str)[:100] or None,
+        grade_id=_of(nbgrader.get("grade_id"), str)[:100] or None,
         points=nbgrader.get("points"),
-        attachments=_pictures(raw.get("attachments")) if raw["cell_type"] == "markdown" else {},
+        attachments={} if is_code else pictures,
     )
 
 
-def _whole(text: object) -> str:
+def _of(value: object, kind: type) -> object:
+    """Return a value of a kind; an empty one if it is of another."""
+    return value if isinstance(value, kind) else kind()
+
+
+def _whole(text: str) -> str:
     """Return text that can be stored: half a character of a pair becomes a question mark."""
-    return text.encode("utf-8", "replace").decode() if isinstance(text, str) else ""
-
-
-def _label(value: object) -> str | None:
-    return value if isinstance(value, str) and 0 < len(value) <= 100 else None
-
-
-def _pictures(attachments: object) -> dict:
-    """Keep pasted pictures, which a written answer may need."""
-    kept = {}
-    for name, bundle in attachments.items() if isinstance(attachments, dict) else ():
-        if isinstance(bundle, dict):
-            data = {kind: bundle[kind] for kind in PICTURES if isinstance(bundle.get(kind), str)}
-            kept |= {_whole(name): data} if data else {}
-    return kept
+    return text.encode("utf-8", "replace").decode()

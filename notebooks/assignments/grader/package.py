@@ -5,11 +5,23 @@ What is withheld can be imported, so that a forgotten import costs nothing, and 
 
 import ast
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
+
+from grader.source import course_imports
 
 COURSE = Path(__file__).resolve().parents[3]
 SOURCE = COURSE / "vit_course"
+MODULES = {  # by name, without the package's own: "data", "train.recipes"
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(SOURCE.rglob("*.py"))
+}
+PUBLIC = {  # what the package itself exports, and from where
+    alias.name: node.module
+    for node in ast.walk(ast.parse((SOURCE / "__init__.py").read_text()))
+    if isinstance(node, ast.ImportFrom)
+    for alias in node.names
+}
 WORKER = ("answers", "messages", "worker")  # of this package
 
 WITHHELD = """
@@ -24,7 +36,7 @@ def __getattr__(name):
 
     return withheld
 """
-CHECKS = '''"""Stands in for the checks of the course: while marks are given, every one says so and checks nothing."""
+CHECKS = '''"""In place of the checks of the course: while marks are given, every one says so and checks nothing."""
 
 
 class CheckFailed(AssertionError):
@@ -36,7 +48,7 @@ def __getattr__(name):
         raise AttributeError(name)
     return lambda *args, **kwargs: "not run while grading"
 '''
-MINE = '''"""Stands in for the reader's own model: the parts of a handed-in my_vit.py that passed their hidden test."""
+MINE = '''"""In place of the reader's own model: the parts of a handed-in my_vit.py that passed their hidden test."""
 
 import vit_course
 
@@ -71,65 +83,33 @@ def build(folder: Path, names: Collection[str], data: Path | None) -> None:
     Raises:
         ValueError: a name that the course does not have.
     """
-    public = {alias.name: node for node in _imports(SOURCE / "__init__.py") for alias in node.names}
-    given = _closure({_module_of(name, public) for name in names} - {""}, public)
-    for path in sorted(SOURCE.rglob("*.py")):
-        module, copy = _name_of(path), folder / path.relative_to(COURSE)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        if module in given:
-            shutil.copyfile(path, copy)
-        elif module.split(".")[0] not in STAND_INS:
-            copy.write_text(WITHHELD)
-    for module, text in STAND_INS.items():
-        (folder / "vit_course" / module / "__init__.py").write_text(text)
-    exported = [node for node in dict.fromkeys(public.values()) if _module_of(node.module, public) in given]
-    (folder / "vit_course" / "__init__.py").write_text("\n".join([*map(ast.unparse, exported), WITHHELD]))
+    given, wanted = set(), {_module_of(name) for name in names}
+    while wanted := wanted - given - {None}:
+        given |= wanted
+        wanted = {_module_of(name) for module in wanted for name in course_imports(MODULES[module].read_text())}
+    for module, path in MODULES.items():
+        target = folder / path.relative_to(COURSE)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(path.read_text() if module in given else STAND_INS.get(module, WITHHELD))
+    exported = [f"from {module} import {name}" for name, module in PUBLIC.items() if _module_of(module) in given]
+    (folder / "vit_course" / "__init__.py").write_text("\n".join([*exported, WITHHELD]))
     (folder / "grader").mkdir()
     for module in ("__init__", *WORKER):
-        shutil.copyfile(Path(__file__).with_name(f"{module}.py"), folder / "grader" / f"{module}.py")
+        shutil.copy(Path(__file__).with_name(f"{module}.py"), folder / "grader")
     if data is not None:
         (folder / "resources").mkdir()
-        shutil.copyfile(data, folder / "resources" / data.name)
+        shutil.copy(data, folder / "resources")
 
 
-def _name_of(path: Path) -> str:
-    """Return a file's module, without the package's own name: ``data``, ``train.recipes``."""
-    return ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
-
-
-def _module_of(name: str, public: dict[str, ast.ImportFrom]) -> str:
-    """Return the module that holds a name; nothing for the package itself and what has a stand-in."""
-    name = name.removeprefix("vit_course").removeprefix(".")
-    if name.split(".")[0] in ("", *STAND_INS):
-        return ""
-    wanted = name
+def _module_of(name: str) -> str | None:
+    """Return the module that holds a name; None for the package itself and what has a stand-in."""
+    wanted, name = name, name.removeprefix("vit_course").removeprefix(".")
     while name:
-        path = SOURCE.joinpath(*name.split("."))
-        if path.with_suffix(".py").exists() or (path / "__init__.py").exists():
+        if name.split(".")[0] in STAND_INS:
+            return None
+        if name in MODULES:
             return name
-        if name in public:
-            return _module_of(public[name].module, public)
-        name = name.rpartition(".")[0]
-    raise ValueError(f"an assignment imports {wanted}, which vit_course does not have")
-
-
-def _closure(modules: set[str], public: dict[str, ast.ImportFrom]) -> set[str]:
-    """Return the modules with all that they import from the package, however far."""
-    found = set()
-    while modules := modules - found:
-        found |= modules
-        modules = {
-            _module_of(f"{node.module}.{alias.name}", public)
-            for path in SOURCE.rglob("*.py")
-            if _name_of(path) in found
-            for node in _imports(path)
-            for alias in node.names
-        } - {""}
-    return found
-
-
-def _imports(path: Path) -> Iterator[ast.ImportFrom]:
-    """Go through the imports from the package in a file, those inside functions too."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "vit_course":
-            yield node
+        name = PUBLIC[name].removeprefix("vit_course.") if name in PUBLIC else name.rpartition(".")[0]
+    if wanted not in ("", "vit_course"):
+        raise ValueError(f"an assignment imports {wanted}, which vit_course does not have")
+    return None

@@ -1,6 +1,7 @@
 """The editions of an assignment: nbgrader's own steps make them from the source, the same bytes on every machine."""
 
 import copy
+import re
 
 import nbformat
 from nbconvert.preprocessors import Preprocessor
@@ -33,22 +34,17 @@ TO_GRADE = (steps.LockCells, steps.ClearSolutions, steps.ClearOutput, steps.Chec
 TO_STUDENT = (steps.ClearHiddenTests, KeepMetadata, steps.ComputeChecksums, steps.CheckCellMetadata)
 
 
-def edition(notebook: NotebookNode, chain: tuple[type[Preprocessor], ...]) -> NotebookNode:
-    """Return what a chain of nbgrader's steps makes of a notebook."""
-    notebook = copy.deepcopy(notebook)
+def graded_edition(source: Source, chain: tuple[type[Preprocessor], ...] = TO_GRADE) -> NotebookNode:
+    """Return the edition that is graded: without solutions, with hidden tests."""
+    notebook = copy.deepcopy(source.notebook)
     for step in chain:
         notebook, _ = step(config=STUBS).preprocess(notebook, {})
     return notebook
 
 
-def graded_edition(source: Source) -> NotebookNode:
-    """Return the edition that is graded: without solutions, with hidden tests."""
-    return edition(source.notebook, TO_GRADE)
-
-
 def student_edition(source: Source) -> NotebookNode:
     """Return the edition that is handed out: without solutions, without hidden tests."""
-    return edition(source.notebook, TO_GRADE + TO_STUDENT)
+    return graded_edition(source, TO_GRADE + TO_STUDENT)
 
 
 def worked_solution(source: Source) -> NotebookNode:
@@ -56,8 +52,6 @@ def worked_solution(source: Source) -> NotebookNode:
     notebook = copy.deepcopy(source.notebook)
     for cell in notebook.cells:
         cell.metadata = nbformat.from_dict({})
-        lines = outside(cell.source, "HIDDEN TESTS").rstrip().split("\n")
-        cell.source = "\n".join(
-            line for line in lines if line.strip() not in ("### BEGIN SOLUTION", "### END SOLUTION")
-        )
+        text = outside(cell.source, "HIDDEN TESTS").rstrip()
+        cell.source = re.sub(r"^ *### (BEGIN|END) SOLUTION\n?", "", text, flags=re.MULTILINE)
     return notebook

@@ -6,10 +6,9 @@ by its place under the heading of its task.
 
 import copy
 import re
-from dataclasses import dataclass, field
 
-import nbformat
 from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from grader.intake import HandedCell
 from grader.release import graded_edition, student_edition
@@ -18,26 +17,13 @@ from grader.source import Source, heading_of, is_answer, is_test, is_theirs, nbg
 NOT_FOUND = "The answer was not found in what was handed in. Look it up there by hand, then mark it here."
 
 
-@dataclass
-class Repaired:
-    """A notebook with every graded cell once, and what had to be done for it."""
-
-    notebook: NotebookNode
-    notes: list[str] = field(default_factory=list)
-
-
-def repair(source: Source, handed: list[HandedCell]) -> Repaired:
-    """Bring a submission into the form that the source has.
+def repair(source: Source, handed: list[HandedCell]) -> tuple[NotebookNode, list[str]]:
+    """Bring a submission into the form that the source has; return it, and what had to be done for it.
 
     Tests and given cells are the source's own, whatever the submission made of them. Every code cell of the student's
     stays, in the student's order; so does every text. A written answer that is nowhere to be found leaves a line.
     """
     return _Repair(source, handed).result()
-
-
-def untouched(source: Source) -> NotebookNode:
-    """Return the notebook of a student who wrote nothing."""
-    return graded_edition(source)
 
 
 class _Repair:
@@ -58,12 +44,9 @@ class _Repair:
     def _by_label(self) -> list[str | None]:
         of_grade_id = {nbgrader_of(cell)["grade_id"]: id for id, cell in self.cells.items() if nbgrader_of(cell)}
         owner = [of_grade_id.get(cell.grade_id) or (cell.id if cell.id in self.cells else None) for cell in self.handed]
-        lost = sum(
-            cell.grade_id is None and bool(id) and bool(nbgrader_of(self.cells[id]))
-            for cell, id in zip(self.handed, owner, strict=True)
-        )
-        if lost:
-            self.notes.append(f"nbgrader's labels were missing from {_count(lost, 'cell')}; the cell ids told which")
+        pairs = zip(self.handed, owner, strict=True)
+        if any(cell.grade_id is None and id and nbgrader_of(self.cells[id]) for cell, id in pairs):
+            self.notes.append("nbgrader's labels were missing; the cell ids told which cell is which")
         for index, id in enumerate(owner):
             if id and nbgrader_of(self.cells[id]) and not is_theirs(self.cells[id]) and not self._is_stub(index, id):
                 self.changed.add(id)
@@ -74,14 +57,14 @@ class _Repair:
         """Find cells without labels that are as they were handed out, and headings whose text goes on differently."""
         by_text = {text: id for id, text in self.stubs.items() if not is_theirs(self.cells[id])}
         by_heading = {heading_of(cell): id for id, cell in self.cells.items() if heading_of(cell)}
-        found = 0
+        found = False
         for index, cell in enumerate(self.handed):
             if self.owner[index] is None:
                 heading = cell.text.strip().partition("\n")[0] if cell.kind == "markdown" else None
                 self.owner[index] = by_text.get(_plain(cell.text)) or by_heading.get(heading)
-                found += self.owner[index] is not None and bool(nbgrader_of(self.cells[self.owner[index]]))
+                found |= self.owner[index] is not None and bool(nbgrader_of(self.cells[self.owner[index]]))
         if found:
-            self.notes.append(f"{_count(found, 'cell')} without nbgrader's labels and cell ids; the text told which")
+            self.notes.append("nbgrader's labels and the cell ids were missing; the text told which cell is which")
 
     def _sections(self) -> list[str]:
         """Return under which heading each handed cell stands, by what stands before it."""
@@ -111,7 +94,7 @@ class _Repair:
 
     # What comes of it
 
-    def result(self) -> Repaired:
+    def result(self) -> tuple[NotebookNode, list[str]]:
         """Return the repaired notebook, with the notes in the order of the tasks."""
         placed = {}  # handed index -> the source cell that stands there
         for id, cell in self.cells.items():
@@ -131,7 +114,7 @@ class _Repair:
             if not nbgrader_of(cell):
                 cell.id = f"handed-{number}"
         metadata = copy.deepcopy(self.source.notebook.metadata)
-        return Repaired(nbformat.v4.new_notebook(cells=[cell for _, cell in out], metadata=metadata), self.notes)
+        return new_notebook(cells=[cell for _, cell in out], metadata=metadata), self.notes
 
     def _restore(self, id: str, copies: list[int]) -> int | None:
         """Put a test or a given cell back; what the student made of it stays as a cell of the student's."""
@@ -220,17 +203,10 @@ class _Repair:
 
 def _own_cell(handed: HandedCell) -> NotebookNode:
     if handed.kind == "code":
-        return nbformat.v4.new_code_cell(handed.text)
-    cell = nbformat.v4.new_markdown_cell(handed.text)
-    if handed.attachments:
-        cell.attachments = handed.attachments
-    return cell
+        return new_code_cell(handed.text)
+    return new_markdown_cell(handed.text, **({"attachments": handed.attachments} if handed.attachments else {}))
 
 
 def _plain(text: str) -> str:
     """Return text as it is compared: editors change the ends of lines."""
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"

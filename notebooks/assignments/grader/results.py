@@ -17,9 +17,9 @@ REFERENCE = GRADER.parents[2] / "vit_course"
 
 @cache
 def grader_version() -> str:
-    """Return a hash of the code that gives marks: the reference, the grader and PyTorch."""
+    """Return a hash of the code that gives marks: the reference, its checks, the grader and PyTorch."""
     digest = hashlib.sha256(torch.__version__.encode())
-    for path in sorted([*REFERENCE.glob("*.py"), *GRADER.glob("*.py")]):
+    for path in sorted([*REFERENCE.glob("*.py"), *REFERENCE.glob("checks/*.py"), *GRADER.glob("*.py")]):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -30,16 +30,13 @@ def key_of(*parts: str) -> str:
 
 
 def load(path: Path, key: str) -> Result | None:
-    """Return the result stored under this key, or nothing: not there, of another submission, or damaged."""
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        if stored.pop("key") != key:
-            return None
-        stored["outputs"] = {int(index): outputs for index, outputs in stored["outputs"].items()}
-        stored["answers"] = {name: Answer(**answer) for name, answer in stored["answers"].items()}
-        return Result(**stored)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    """Return the result stored under this key, or None: there is none, or it belongs to another submission."""
+    stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if stored.pop("key", None) != key:
         return None
+    stored["outputs"] = {int(index): outputs for index, outputs in stored["outputs"].items()}
+    stored["answers"] = {name: Answer(**answer) for name, answer in stored["answers"].items()}
+    return Result(**stored)
 
 
 def store(path: Path, key: str, result: Result) -> None:

@@ -38,18 +38,17 @@ def read_roster(path: Path) -> dict[str, Student]:
     if not path.exists():
         return {}
     try:
-        text = unicodedata.normalize("NFC", path.read_text(encoding="utf-8-sig"))
+        lines = unicodedata.normalize("NFC", path.read_text(encoding="utf-8-sig")).splitlines()
     except UnicodeDecodeError:
         raise Stop(f"{path.name} is not UTF-8 text. Save it as CSV in UTF-8.") from None
-    reader = csv.DictReader(text.splitlines())
+    reader, students = csv.DictReader(lines), {}
     if "id" not in (reader.fieldnames or ()):
         raise Stop(f"{path.name} has no column id. Its first line must be: {','.join(COLUMNS)}.")
-    students = {}
     for row in reader:
         student = Student(*((row.get(column) or "").strip() for column in COLUMNS))
         if student == Student(""):
             continue
-        if not is_student_id(student.id) or student.id in students:
+        if student.id in students or not is_student_id(student.id):
             cause = "appears twice" if student.id in students else f"is not a student id ({WHICH})"
             raise Stop(f"{path.name}, line {reader.line_num}: {student.id!r} {cause}.")
         students[student.id] = student
@@ -59,10 +58,8 @@ def read_roster(path: Path) -> dict[str, Student]:
 def identify(name: str, roster: dict[str, Student]) -> str | None:
     """Return the id of the student with a name, in any Unicode form, or None; without a roster the name is the id."""
     name = unicodedata.normalize("NFC", name.strip())
-    if not roster:
+    if not roster or name in roster:
         return name if is_student_id(name) else None
-    if name in roster:
-        return name
     alike = [each.id for each in roster.values() if _letters(name) in {*map(_letters, each.names)} - {""}]
     return alike[0] if len(alike) == 1 else None
 

@@ -1,4 +1,4 @@
-"""The source of an assignment, as its author wrote it: the editions made from it, and what the grading reads in it."""
+"""The source of an assignment, as its author wrote it: what the grading reads in it."""
 
 import ast
 import hashlib
@@ -12,7 +12,6 @@ import nbformat
 from nbformat import NotebookNode
 
 ASSIGNMENTS = Path(__file__).resolve().parents[1]
-NAME = re.compile(r"assignment_\d\d")
 
 
 class SourceError(Exception):
@@ -21,12 +20,7 @@ class SourceError(Exception):
 
 @dataclass(frozen=True)
 class Source:
-    """One assignment.
-
-    Args:
-        name: ``"assignment_01"``.
-        notebook: as written, with solutions and hidden tests.
-    """
+    """One assignment: its name, ``"assignment_01"``, and the notebook with solutions and hidden tests."""
 
     name: str
     notebook: NotebookNode
@@ -44,11 +38,8 @@ class Source:
     @cached_property
     def hidden_tests(self) -> dict[str, str]:
         """Return the code of the hidden tests by ``grade_id``."""
-        return {
-            nbgrader_of(cell)["grade_id"]: inside(cell.source, "HIDDEN TESTS")
-            for cell in self.notebook.cells
-            if is_test(cell)
-        }
+        tests = filter(is_test, self.notebook.cells)
+        return {nbgrader_of(cell)["grade_id"]: inside(cell.source, "HIDDEN TESTS") for cell in tests}
 
     @cached_property
     def modules(self) -> frozenset[str]:
@@ -64,20 +55,14 @@ class Source:
 
 
 def load(path: Path) -> Source:
-    """Read one source.
-
-    Raises:
-        SourceError: a test cell without hidden tests, or two cells with one name.
-    """
+    """Read one source; ``SourceError`` if a test cell has no hidden tests, or two cells have one name."""
     source = Source(path.stem, nbformat.read(path, as_version=4))
     names = [nbgrader_of(cell)["grade_id"] for cell in source.notebook.cells if nbgrader_of(cell)]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise SourceError(f"{path.name}: several cells have the grade_id {', '.join(twice)}; give each its own.")
     if empty := [name for name, code in source.hidden_tests.items() if not code.strip()]:
-        raise SourceError(
-            f"{path.name}: no hidden tests in {', '.join(empty)}; write them between ### BEGIN HIDDEN TESTS and "
-            "### END HIDDEN TESTS."
-        )
+        markers = "### BEGIN HIDDEN TESTS and ### END HIDDEN TESTS"
+        raise SourceError(f"{path.name}: no hidden tests in {', '.join(empty)}; write them between {markers}.")
     return source
 
 
@@ -115,21 +100,12 @@ def heading_of(cell: NotebookNode) -> str | None:
 
 def inside(text: str, region: str) -> str:
     """Return the lines between ``### BEGIN region`` and ``### END region``."""
-    return "\n".join(line for line, within in _marked(text, region) if within)
+    return "\n".join(re.findall(rf"^ *### BEGIN {region}\n(.*?)\n?^ *### END {region}", text, re.MULTILINE | re.DOTALL))
 
 
 def outside(text: str, region: str) -> str:
     """Return the other lines, without the two markers."""
-    return "\n".join(line for line, within in _marked(text, region) if not within)
-
-
-def _marked(text: str, region: str) -> Iterator[tuple[str, bool]]:
-    within = False
-    for line in text.split("\n"):
-        if f"BEGIN {region}" in line or f"END {region}" in line:
-            within = "BEGIN" in line
-        else:
-            yield line, within
+    return re.sub(rf"^ *### BEGIN {region}\n.*?^ *### END {region}\n?", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
 def course_imports(code: str) -> Iterator[str]:

@@ -6,9 +6,9 @@ import sys
 import time
 
 import pytest
-from test_sandbox import PATCHIFY, SETUP, TESTS, UNPATCHIFY, WRONG_PATCHIFY, textwrap
+from test_sandbox import MODULES, PATCHIFY, SETUP, TESTS, UNPATCHIFY, WRONG_PATCHIFY, dedent
 
-from grader import classroom
+from grader import workers
 from grader.confine import Limits
 
 SUBMISSIONS = {
@@ -18,29 +18,16 @@ SUBMISSIONS = {
     "endless": [PATCHIFY, "while True: pass", UNPATCHIFY],
     "empty": [],
 }
-MARKS = {"right": (1, 1), "wrong": (0, 1), "exits": (1, 1), "endless": (1, 1), "empty": (0, 0)}
-MODULES = frozenset(["vit_course.data.load_test_images", "vit_course.plots", "vit_course.checks"])
-
-
-def jobs():
-    """Return what is to be run, by the name of a student."""
-    limits = Limits(cell_seconds=3)
-    return {
-        name: (list(enumerate(map(textwrap.dedent, [SETUP, *cells]))), TESTS, MODULES, limits, False)
-        for name, cells in SUBMISSIONS.items()
-    }
+MARKS = {"right": [1, 1], "wrong": [0, 1], "exits": [1, 1], "endless": [1, 1], "empty": [0, 0]}
+JOBS = {
+    name: (list(enumerate(map(dedent, [SETUP, *cells]))), TESTS, MODULES, Limits(cell_seconds=3))
+    for name, cells in SUBMISSIONS.items()
+}
 
 
 def marks(outcomes):
     """Return each student's verdicts."""
-    return {
-        name: tuple(int(result.answers[test.grade_id].passed) for test in TESTS) for name, result in outcomes.items()
-    }
-
-
-@pytest.mark.parametrize("workers", [1, 4])
-def test_the_marks_are_the_same_however_many_run_at_a_time(workers):
-    assert marks(dict(classroom.run_jobs(jobs(), workers))) == MARKS
+    return {name: [int(answer.passed) for answer in result.answers.values()] for name, result in outcomes.items()}
 
 
 def dies_once(path, *job):
@@ -48,12 +35,13 @@ def dies_once(path, *job):
     if not os.path.exists(path):
         open(path, "w").close()
         os.kill(os.getpid(), signal.SIGKILL)
-    return classroom.grade_one(*job)
+    return workers.grade_one(*job)
 
 
-def test_a_grader_process_that_dies_loses_nothing(tmp_path):
-    work = {name: (str(tmp_path / "died"), *job) for name, job in jobs().items()}
-    assert marks(dict(classroom.run_jobs(work, 2, work=dies_once))) == MARKS
+def test_the_marks_are_the_same_however_many_run_and_whichever_process_dies(tmp_path):
+    assert marks(dict(workers.run_jobs(JOBS, 4))) == MARKS
+    work = {name: (str(tmp_path / "died"), *job) for name, job in JOBS.items()}
+    assert marks(dict(workers.run_jobs(work, 1, work=dies_once))) == MARKS
     assert (tmp_path / "died").exists()
 
 
@@ -63,7 +51,7 @@ def always_dies():
 
 
 def test_a_grader_process_that_always_dies_is_named():
-    outcomes = dict(classroom.run_jobs({"one": (), "two": ()}, 2, work=always_dies))
+    outcomes = dict(workers.run_jobs({"one": (), "two": ()}, 2, work=always_dies))
     assert all("the grader itself failed" in outcome for outcome in outcomes.values())
 
 
@@ -76,7 +64,7 @@ def test_a_cluster_gives_the_same_marks_and_replaces_a_worker_that_dies(monkeypa
         first = next(iter(cluster.workers.values()))
         before = first.pid
         outcomes = {}
-        for name, result in classroom.run_jobs(jobs(), 2, cluster.scheduler_address):
+        for name, result in workers.run_jobs(JOBS, 2, cluster.scheduler_address):
             if not outcomes:
                 os.kill(before, signal.SIGKILL)
             outcomes[name] = result

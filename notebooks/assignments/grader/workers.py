@@ -1,0 +1,86 @@
+"""Running submissions side by side: in processes of this machine, or on the workers of a Dask cluster."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from pathlib import Path
+
+from grader import confine, own_parts, sandbox
+from grader.confine import Limits
+from grader.sandbox import Result
+
+TEST_IMAGES = Path(__file__).resolve().parents[3] / "resources" / "test_images.npy"
+
+
+def grade_one(
+    cells: list[tuple[int, str]],
+    tests: dict[str, str],
+    modules: frozenset[str],
+    limits: Limits,
+    unconfined: bool = False,
+    own: str = "",
+) -> Result:
+    """Grade one submission, perhaps with a my_vit.py, on this machine, confined by what the machine has."""
+
+    def grade(cells: list[tuple[int, str]], tests: dict[str, str]) -> Result:
+        return sandbox.grade(cells, tests, modules, limits, confinement, data=TEST_IMAGES)
+
+    confinement = confine.choose(unconfined=unconfined)
+    first, notes = own_parts.first_cells(own, modules, grade)
+    result = grade(first + cells, tests)
+    result.notes[:0] = notes
+    return result
+
+
+def run_jobs(
+    jobs: dict[object, tuple], workers: int, dask: str = "", work: Callable = grade_one
+) -> Iterator[tuple[object, Result | str]]:
+    """Run jobs side by side; yield each one's name with its result, or with a text that says what went wrong.
+
+    If a process of the grader's own dies, the jobs that are left run one by one, so that the one to blame is known.
+    """
+    left = dict(jobs)
+    if jobs:
+        with _executor(min(workers, len(jobs)), dask) as executor:
+            futures = {executor.submit(work, *job): name for name, job in jobs.items()}
+            for future in as_completed(futures):
+                if not isinstance(future.exception(), BrokenProcessPool):
+                    del left[futures[future]]
+                    yield futures[future], _outcome(future)
+    for name, job in left.items():
+        with _executor(1) as executor:
+            yield name, _outcome(executor.submit(work, *job))
+
+
+@contextmanager
+def _executor(workers: int, dask: str = "") -> Iterator[Executor]:
+    if dask:
+        from distributed import Client
+
+        with Client(dask) as client:
+            yield client.get_executor(pure=False)
+    else:
+        spawn = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(workers, spawn, initializer=_end_with_parent) as executor:
+            yield executor
+
+
+def _end_with_parent() -> None:
+    """Let a process of the pool end when the run is killed, and only then: nobody else would end it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        multiprocessing.parent_process().join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _outcome(future: Future) -> Result | str:
+    error = future.exception()
+    return future.result() if error is None else f"the grader itself failed ({error!r})"
