@@ -2,6 +2,8 @@
 
 import itertools
 
+import torch
+
 from vit_course import inside
 
 
