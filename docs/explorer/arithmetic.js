@@ -1,7 +1,8 @@
 "use strict";
 // The arithmetic that made a number, from the numbers that it was made of.
 {
-  const { number, state, tokenName } = explorer;
+  const { number } = drawing;
+  const { state, tokenName } = explorer;
   const LESSONS = {
     patches: "01_einops_primer.html#1.6-Flattening-patches-into-vectors",
     projection: "02_image_embedding.html#2.2-Linear-projection-of-patches",

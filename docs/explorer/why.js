@@ -1,7 +1,8 @@
 "use strict";
 // The panel "Why this number?".
 {
-  const { element, number, state } = explorer;
+  const { element, number } = drawing;
+  const { state } = explorer;
 
   // go to the map that shows a number, and explain it
   function follow(name, index) {
