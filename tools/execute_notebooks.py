@@ -72,8 +72,8 @@ def normalize(notebook: nbformat.NotebookNode, stored: nbformat.NotebookNode | N
         cell.outputs = merge_streams(cell.outputs)
         for output in cell.outputs:
             if output.output_type in ("display_data", "execute_result"):
-                stored = output.metadata.get(STORED)
-                output.metadata = nbformat.from_dict({STORED: stored, "image/png": SHOWN} if stored else {})
+                figure = output.metadata.get(STORED)
+                output.metadata = nbformat.from_dict({STORED: figure, "image/png": SHOWN} if figure else {})
                 output.data.pop(WIDGET, None)
                 if "image/png" in output.data:
                     output.data["image/png"] = slim(output.data["image/png"])
@@ -108,9 +108,8 @@ def execute(path: Path, *, refresh: bool = False) -> tuple[nbformat.NotebookNode
 
 def add_stills(notebook: nbformat.NotebookNode) -> None:
     """Add to the outputs of explorers the pictures that GitHub and paper show."""
-    outputs = [
-        output for cell in notebook.cells for output in cell.get("outputs", []) if STORED in output.get("metadata", {})
-    ]
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    outputs = [output for output in outputs if STORED in output.get("metadata", {})]
     for output, still in zip(outputs, stills([output.metadata[STORED] for output in outputs]), strict=True):
         output.data["image/png"] = base64.b64encode(still).decode()
 

@@ -9,14 +9,17 @@ from contextlib import contextmanager
 from html import escape
 from pathlib import Path
 
-from playwright.sync_api import Browser, sync_playwright
-
+from tools.site_links import ROOT
 from vit_course.explore.explorer import FIGURES
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 WIDTH = 880  # of a still, in pixels of the page; it is stored with twice as many
+FONT = (ROOT / "docs/_static/fonts/source-sans-3-latin-wght-normal.woff2").as_uri()
 PAGE = """<!doctype html><meta charset="utf-8"><title>figure</title>
-<style>body {{ margin: 0; font: 16px/1.4 "DejaVu Sans", sans-serif; }}</style>
+<style>
+  @font-face {{ font-family: "Source Sans 3"; src: url("{font}"); font-weight: 200 900; }}
+  body {{ margin: 0; font: 16px/1.4 "Source Sans 3"; }}
+</style>
 {scripts}
 <div class="cell"><div class="cell_output"></div>{live}</div>"""
 
@@ -35,12 +38,14 @@ def live(stored: dict) -> str:
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
-    """Start Chromium or Chrome without a window, or the program that the variable CHROMIUM names.
+def chromium() -> Iterator:
+    """Start Chromium or Chrome without a window, or the program that the variable CHROMIUM names; give the browser.
 
     Raises:
         FileNotFoundError: there is none.
     """
+    from playwright.sync_api import sync_playwright
+
     program = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     if program is None:
         raise FileNotFoundError("no Chromium or Chrome was found: install one, or name its program in CHROMIUM")
@@ -59,8 +64,9 @@ def stills(figures: list[dict]) -> list[bytes]:
         view = dict(viewport={"width": WIDTH, "height": 900}, device_scale_factor=2, color_scheme="light")
         page = browser.new_page(**view)
         for stored in figures:
-            text = PAGE.format(scripts=scripts([stored["kind"]], FIGURES.as_uri()), live=live(stored))
+            text = PAGE.format(scripts=scripts([stored["kind"]], FIGURES.as_uri()), live=live(stored), font=FONT)
             Path(folder, "page.html").write_text(text, encoding="utf-8")
             page.goto(Path(folder, "page.html").as_uri())
+            page.evaluate("document.fonts.ready")
             pictures.append(page.locator(".vit-figure").screenshot())
     return pictures

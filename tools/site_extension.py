@@ -33,7 +33,7 @@ LOGGER = logging.getLogger(__name__)
 
 
 def lead_links_of_a_notebook(app: Sphinx, page: str, content: list[str]) -> None:
-    """Lead the links of a notebook to the site, and those of a page to the cases of the bug clinic; keep its figures."""
+    """Lead the links of a notebook to the site, and those of a page to the bug clinic's cases; keep its figures."""
     if page.startswith("notebooks/"):
         notebook = json.loads(content[0])
         figures = app.env.temp_data["figures"] = {}

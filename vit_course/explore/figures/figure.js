@@ -87,7 +87,7 @@ globalThis.figures = { kinds: {} };
       },
       // a slider; `from` and `to` lead from the slider's number to that of the state, and back
       range(name, label, { min, max, step = 1, from = Number, to = Number, show = String }) {
-        const shown = element("output");
+        const shown = element("span", { class: "vit-readout" });
         const input = element("input", {
           type: "range", min, step, oninput: () => save({ [name]: from(Number(input.value)) }),
         });

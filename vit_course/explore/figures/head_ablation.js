@@ -2,7 +2,8 @@
 // Heads that are switched off, and what the model still gets right.
 figures.kinds.head_ablation = (figure) => {
   const { element, percent, paint, colorsAround } = drawing;
-  const { words, alone, labels, names, every } = figure.data;
+  const { words, alone, names, every } = figure.data;
+  const labels = [...figure.data.labels.data];
   const { fill } = figures;
   const [layers, heads] = alone.shape;
   const LIMIT = 0.05; // where the color scale ends

@@ -75,11 +75,11 @@ figures.kinds.positions = (figure) => {
     element("span", {}, "cosine similarity"), element("i"), element("span", {}, ...ticks)));
 
   function drawMosaic(colorOf) {
-    const [height, width] = [2 * rows + 1, 2 * columns + 1]; // half an empty cell around each map
+    const [height, width] = [2 * rows + 2, 2 * columns + 2]; // with an empty frame
     paint(mosaic.canvas, rows * height, columns * width, (i) => {
       const [y, x] = [Math.floor(i / (columns * width)), i % (columns * width)];
       const [row, column] = [((y % height) - 1) >> 1, ((x % width) - 1) >> 1];
-      if (row < 0 || column < 0) return 0;
+      if (![row, column].every((at, axis) => at >= 0 && at < grid[axis])) return 0;
       const token = tokenOf([Math.floor(y / height), Math.floor(x / width)]);
       return colorOf(similarities[token][row * columns + column]);
     });
