@@ -1,14 +1,15 @@
 """The lessons' figures compute in the browser what Python computes, and respond to mouse, touch and keys."""
 
+import functools
 import json
 import shutil
 
 import pytest
 import torch
-from lab import notebook, run_all
+from lab import notebook, run_all, wait_for_cells
 from lab_findings import visible_findings
 from nbformat.v4 import new_code_cell
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 from site_checks import DESKTOP, PHONE, Traffic, barriers, overflow, show
 
 from tools.lesson_figures import FONT, PAGE, live, scripts
@@ -32,6 +33,10 @@ CALLS = {
     "schedule": "explore.schedule()",
     "head_ablation": "explore.head_ablation(model, sample.images, sample.labels, about=about)",
 }
+HEAD = """<html lang="en"><meta name="viewport" content="width=device-width">
+<style>[data-theme="dark"] { background: #14171d; }</style>"""
+OTHER_THEME = """[...document.querySelectorAll(".vit-figure")].filter(
+    figure => figure.style.colorScheme !== document.documentElement.dataset.theme).map(figure => figure.className)"""
 DIGITS = "explore.patches(sample.images[0])"
 BATCH = "explore.einops(letters)"
 PATTERNS = [  # operation, pattern, sizes, reduction: right ones, then one for each of einops' messages
@@ -110,11 +115,17 @@ SPOILS = {  # one computation of each figure
 }
 
 
-def made(call: str, state: dict | None = None):
-    """Make an explorer in this process, and put it into a state."""
+@functools.cache
+def names() -> dict:
+    """Run the set-up once."""
     here = {}
     exec(SETUP, here)
-    view = eval(call, here)
+    return here
+
+
+def made(call: str, state: dict | None = None):
+    """Make an explorer in this process, and put it into a state."""
+    view = eval(call, names())
     for name, value in (state or {}).items():
         setattr(view, name, value)
     return view
@@ -125,7 +136,7 @@ def write_page(path, views) -> str:
     figures = "".join(f'<div class="cell"><div class="cell_output"></div>{live(stored(view))}</div>' for view in views)
     folder = FIGURES.as_uri() if not (path.parent / "figures").exists() else "figures"
     page = PAGE.format(scripts=scripts([view.kind for view in views], folder), live=figures, font=FONT)
-    path.write_text('<html lang="en"><meta name="viewport" content="width=device-width">' + page, encoding="utf-8")
+    path.write_text(page.replace("<meta", HEAD + "<meta", 1), encoding="utf-8")
     return path.as_uri()
 
 
@@ -170,3 +181,157 @@ def test_a_spoiled_computation_is_found(call, new_page, tmp_path):
     page, views = new_page(), [made(call, state) for state in STATES[call]]
     page.goto(write_page(tmp_path / "page.html", views))
     assert differences(page, views) != []
+
+
+def figure_of(page: Page, kind: str) -> Locator:
+    """Return a figure on the page, in view."""
+    figure = page.locator(f".vit-figure.{kind}")
+    figure.scroll_into_view_if_needed()
+    return figure
+
+
+def press(figure: Locator, cell: tuple[int, int], grid: tuple[int, int], *, map: int = 0, how: str = "click") -> None:
+    """Click or tap the middle of a cell of one of the figure's maps, or move the mouse there."""
+    cells = figure.locator(".vit-cells").nth(map)
+    box = cells.bounding_box()
+    x, y = (
+        box[side] * (at + 0.5) / size
+        for side, at, size in zip(("width", "height"), cell[::-1], grid[::-1], strict=True)
+    )
+    getattr(cells, how)(position={"x": x, "y": y})
+
+
+def slide(figure: Locator, name: str, key: str) -> None:
+    figure.get_by_label(name).press(key)
+
+
+def use(page: Page) -> dict[str, dict]:
+    """Use every figure by mouse, finger and keys; return the states in which they must be then."""
+    attention = figure_of(page, "attention")
+    press(attention, (1, 5), (7, 7))
+    attention.locator(".vit-cells").first.press("ArrowRight")
+    attention.get_by_label("layer").first.press("ArrowLeft")
+    attention.get_by_role("button", name="head 1").click()
+
+    patches = figure_of(page, "patches")
+    press(patches, (2, 11), (6, 12), how="tap")
+    slide(patches, "patch size", "ArrowRight")
+    patches.get_by_label("order").select_option("(p1 p2 c)")
+
+    einops = figure_of(page, "einops")
+    field = einops.get_by_label("pattern")
+    field.fill("")
+    field.press_sequentially("c (gh p1) (gw p2) -> c (p1 gh) (p2 gw)")
+    einops.get_by_label("sizes").press_sequentially("p1=16, p2=16")
+    press(einops, (2, 5), (6, 6))
+
+    positions = figure_of(page, "positions")
+    press(positions, (0, 6), (7, 7), map=1)
+    positions.locator(".vit-cells").first.press("Escape")
+
+    schedule = figure_of(page, "schedule")
+    slide(schedule, "warm-up steps", "ArrowRight")
+    schedule.locator(".vit-cells").press("End")
+    schedule.locator(".vit-cells").press("ArrowLeft")
+
+    heads = figure_of(page, "head_ablation")
+    press(heads, (1, 2), (4, 4))
+    heads.locator(".vit-cells").focus()
+    for key in ("Home", "ArrowUp", "ArrowRight", "ArrowRight", "ArrowRight", "Enter", "ArrowLeft", "Space", "Space"):
+        page.keyboard.press(key)
+    return {
+        "attention": dict(selected=(1, 6), layer=2, head=1),
+        "patches": dict(patch_size=12, selected=(2, 7), order="(p1 p2 c)"),
+        "einops": dict(pattern="c (gh p1) (gw p2) -> c (p1 gh) (p2 gw)", sizes="p1=16, p2=16", selected=(2, 5)),
+        "positions": dict(selected=None),
+        "schedule": dict(warmup_steps=101, step=998),
+        "head_ablation": dict(off=[(0, 3), (1, 2)]),
+    }
+
+
+def expect_states(page: Page, states: dict[str, dict]) -> dict:
+    """Wait until each figure has the words of its twin in this process; return the twins."""
+    twins = {kind: made(CALLS[kind], state) for kind, state in states.items()}
+    for kind, twin in twins.items():
+        expect(page.locator(f".vit-figure.{kind} [role=status]")).to_have_text(twin.text, use_inner_text=False)
+    return twins
+
+
+def test_all_of_them_in_jupyterlab_follow_the_reader_and_python_follows_them(lab, new_page):
+    page = new_page(has_touch=True)
+    traffic = Traffic(page, lab.url)
+    cells = [SETUP.strip(), *(f"{kind} = {call}\n{kind}" for kind, call in CALLS.items())]
+    said = "for view in (" + ", ".join(CALLS) + "):\n    print(view.text)"
+    lab.write(PATH, [new_code_cell(source) for source in [*cells, said]])
+    lab.open(page, PATH)
+    run_all(page)
+    states = use(page)
+    twins = expect_states(page, states)
+    last = notebook(page).locator(".jp-CodeCell").last
+    last.locator(".cm-content").press("Control+Enter")
+    wait_for_cells(page)
+    assert last.locator(".jp-OutputArea-output").inner_text().split("\n") == [twins[kind].text for kind in CALLS]
+    assert visible_findings(page) == []
+    assert traffic.problems == []
+
+
+def test_hover_shows_a_preview_and_a_click_pins_it(new_page, tmp_path):
+    page = new_page()
+    page.goto(write_page(tmp_path / "page.html", [made(CALLS["attention"])]))
+    figure = figure_of(page, "attention")
+    words, status = figure.locator(".vit-text"), figure.get_by_role("status")
+    before = words.inner_text()
+    press(figure, (0, 2), (7, 7), how="hover")
+    expect(words).to_contain_text("Patch (0, 2)")
+    expect(status).to_contain_text("Patch (3, 3)")
+    expect(page.locator(".vit-tip")).to_have_text("patch (0, 2)")
+    page.mouse.move(5, 5)
+    expect(words).to_have_text(before)
+    press(figure, (0, 2), (7, 7))
+    page.mouse.move(5, 5)
+    expect(status).to_contain_text("Patch (0, 2)")
+    press(figure, (6, 0), (7, 7), map=1, how="hover")
+    weight = made(CALLS["attention"], dict(selected=(0, 2))).values[1 + 6 * 7]
+    expect(page.locator(".vit-tip")).to_have_text(f"patch (6, 0): {100 * weight:.1f} %")
+    figure.get_by_role("button", name="Play").click()
+    expect(figure.locator("figcaption").nth(1)).to_have_text("layer 0, mean of its heads")
+    expect(figure.locator("figcaption").nth(1)).to_have_text("layer 3, mean of its heads")
+
+
+def test_on_a_page_they_can_be_used_by_everybody_and_nothing_jumps(new_page, tmp_path):
+    """At both widths, in light and dark, without Python but for the heads, whose model is not on this page."""
+    page = new_page(has_touch=True)
+    page.goto(write_page(tmp_path / "page.html", [made(call) for call in CALLS.values()]))
+    problems = []
+    for size in (DESKTOP, PHONE):
+        for theme in ("light", "dark"):
+            show(page, size, theme)
+            problems += overflow(page) + barriers(page)
+            problems += page.evaluate(OTHER_THEME)
+    assert problems == []
+    show(page, DESKTOP, "light")
+    heights = "[...document.querySelectorAll('.vit-figure')].map(figure => figure.offsetHeight)"
+    before = page.evaluate(heights)
+    states = use(page)
+    del states["head_ablation"]
+    expect_states(page, states)
+    assert page.evaluate(heights) == before
+
+
+@pytest.mark.parametrize("protocol", ["file", "http"])
+def test_on_the_website_a_figure_replaces_its_still_picture_and_heads_are_switched_off(protocol, home, site, new_page):
+    start = home if protocol == "http" else site.as_uri() + "/"
+    page = new_page()
+    traffic = Traffic(page, start)
+    page.goto(start + "notebooks/09_inside_the_model.html")
+    expect(page.locator(".vit-figure")).to_have_count(3)
+    expect(page.locator("img[alt^='explore.']").first).to_be_hidden()
+    heads = figure_of(page, "head_ablation")
+    press(heads, (1, 2), (4, 4))
+    heads.get_by_label("heads").select_option("layer 0 off")
+    sample, model, about = (names()[name] for name in ("sample", "model", "about"))
+    twin = names()["explore"].head_ablation(model, sample.images, sample.labels, about=about, count=200)
+    twin.off = [(0, head) for head in range(4)]
+    expect(heads.get_by_role("status")).to_have_text(twin.text)
+    assert heads.evaluate("figure => figure.values") == twin.values.tolist()
+    assert traffic.problems == []

@@ -136,7 +136,6 @@ globalThis.drawing = {};
     const box = element("div", {
       class: "vit-cells", tabindex: 0, role: "application",
       "aria-roledescription": "map of numbers", "aria-label": label,
-      "data-lm-suppress-shortcuts": "true", // the arrow keys are not for JupyterLab
     }, canvas, marks, cursor);
     host.append(box);
     let at = null;
@@ -201,7 +200,6 @@ globalThis.drawing = {};
       else if (event.key === "Escape") escape?.();
       else return;
       event.preventDefault();
-      event.stopPropagation();
     });
     box.addEventListener("focus", () => {
       if (!at && !selected && box.matches(":focus-visible")) point([0, 0]);

@@ -87,7 +87,7 @@ globalThis.figures = { kinds: {} };
       },
       // a slider; `from` and `to` lead from the slider's number to that of the state, and back
       range(name, label, { min, max, step = 1, from = Number, to = Number, show = String }) {
-        const shown = element("span", { class: "vit-readout" });
+        const shown = element("span", { class: "vit-readout", "aria-hidden": "true" });
         const input = element("input", {
           type: "range", min, step, oninput: () => save({ [name]: from(Number(input.value)) }),
         });
@@ -125,7 +125,9 @@ globalThis.figures = { kinds: {} };
 
     const { help, draw: drawKind } = figures.kinds[kind](figure);
     hint.textContent = help;
-    controls.addEventListener("keydown", (event) => event.stopPropagation()); // not for JupyterLab
+    for (const part of root.querySelectorAll("input, select, button, [tabindex]")) {
+      part.dataset.lmSuppressShortcuts = "true"; // its keys are not for JupyterLab
+    }
 
     function draw() {
       root.style.colorScheme = theme();
@@ -161,24 +163,26 @@ globalThis.figures = { kinds: {} };
   }
 
   // on the website: the state is stored next to the still picture, which the figure replaces
-  function replaceStills() {
-    for (const script of document.querySelectorAll("script.vit-stored")) {
-      const { kind, data, state } = JSON.parse(script.textContent);
-      const host = element("div");
-      const connection = {
-        local: true,
-        get: () => state,
-        save(changes) {
-          Object.assign(state, changes);
-          draw();
-        },
-      };
-      const { draw } = make(host, kind, data, connection);
-      script.after(host);
-      script.closest(".cell").querySelector(".cell_output").hidden = true;
-    }
+  function replaceStill(script) {
+    const { kind, data, state } = JSON.parse(script.textContent);
+    const host = element("div");
+    const connection = {
+      local: true,
+      get: () => state,
+      save(changes) {
+        Object.assign(state, changes);
+        draw();
+      },
+    };
+    const { draw } = make(host, kind, data, connection);
+    script.after(host);
+    script.closest(".cell").querySelector(".cell_output").hidden = true;
   }
 
-  if (folder) addEventListener("DOMContentLoaded", replaceStills);
+  if (folder) {
+    addEventListener("DOMContentLoaded", () => {
+      document.querySelectorAll("script.vit-stored").forEach(replaceStill);
+    });
+  }
   Object.assign(figures, { render, fill, tuple, pixels });
 }
