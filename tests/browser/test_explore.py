@@ -1,12 +1,13 @@
 """The lessons' figures compute in the browser what Python computes, and respond to mouse, touch and keys."""
 
+import ast
 import functools
 import json
 import shutil
 
 import pytest
 import torch
-from lab import notebook, run_all, wait_for_cells
+from lab import Lab, notebook, run_all, wait_for_cells
 from lab_findings import visible_findings
 from nbformat.v4 import new_code_cell
 from playwright.sync_api import Locator, Page, expect
@@ -201,10 +202,6 @@ def press(figure: Locator, cell: tuple[int, int], grid: tuple[int, int], *, map:
     getattr(cells, how)(position={"x": x, "y": y})
 
 
-def slide(figure: Locator, name: str, key: str) -> None:
-    figure.get_by_label(name).press(key)
-
-
 def use(page: Page) -> dict[str, dict]:
     """Use every figure by mouse, finger and keys; return the states in which they must be then."""
     attention = figure_of(page, "attention")
@@ -215,7 +212,7 @@ def use(page: Page) -> dict[str, dict]:
 
     patches = figure_of(page, "patches")
     press(patches, (2, 11), (6, 12), how="tap")
-    slide(patches, "patch size", "ArrowRight")
+    patches.get_by_label("patch size").press("ArrowRight")
     patches.get_by_label("order").select_option("(p1 p2 c)")
 
     einops = figure_of(page, "einops")
@@ -230,7 +227,7 @@ def use(page: Page) -> dict[str, dict]:
     positions.locator(".vit-cells").first.press("Escape")
 
     schedule = figure_of(page, "schedule")
-    slide(schedule, "warm-up steps", "ArrowRight")
+    schedule.get_by_label("warm-up steps").press("ArrowRight")
     schedule.locator(".vit-cells").press("End")
     schedule.locator(".vit-cells").press("ArrowLeft")
 
@@ -257,20 +254,25 @@ def expect_states(page: Page, states: dict[str, dict]) -> dict:
     return twins
 
 
-def test_all_of_them_in_jupyterlab_follow_the_reader_and_python_follows_them(lab, new_page):
-    page = new_page(has_touch=True)
-    traffic = Traffic(page, lab.url)
-    cells = [SETUP.strip(), *(f"{kind} = {call}\n{kind}" for kind, call in CALLS.items())]
-    said = "for view in (" + ", ".join(CALLS) + "):\n    print(view.text)"
+def open_figures(lab: Lab, page: Page, kinds: list[str]) -> None:
+    """Open a notebook with these figures, run it, and show at its end what Python says of them."""
+    cells = [SETUP.strip(), *(f"{kind} = {CALLS[kind]}\n{kind}" for kind in kinds)]
+    said = f"[view.text for view in [{', '.join(kinds)}]]"
     lab.write(PATH, [new_code_cell(source) for source in [*cells, said]])
     lab.open(page, PATH)
     run_all(page)
-    states = use(page)
-    twins = expect_states(page, states)
+
+
+def test_all_of_them_in_jupyterlab_follow_the_reader_and_python_follows_them(lab, new_page):
+    page = new_page(has_touch=True)
+    traffic = Traffic(page, lab.url)
+    open_figures(lab, page, list(CALLS))
+    twins = expect_states(page, use(page))
     last = notebook(page).locator(".jp-CodeCell").last
     last.locator(".cm-content").press("Control+Enter")
     wait_for_cells(page)
-    assert last.locator(".jp-OutputArea-output").inner_text().split("\n") == [twins[kind].text for kind in CALLS]
+    said = ast.literal_eval(last.locator(".jp-OutputArea-output").inner_text())
+    assert said == [twins[kind].text for kind in CALLS]
     assert visible_findings(page) == []
     assert traffic.problems == []
 
@@ -328,7 +330,7 @@ def test_on_the_website_a_figure_replaces_its_still_picture_and_heads_are_switch
     expect(page.locator("img[alt^='explore.']").first).to_be_hidden()
     heads = figure_of(page, "head_ablation")
     press(heads, (1, 2), (4, 4))
-    heads.get_by_label("heads").select_option("layer 0 off")
+    heads.locator("select").select_option("layer 0 off")
     sample, model, about = (names()[name] for name in ("sample", "model", "about"))
     twin = names()["explore"].head_ablation(model, sample.images, sample.labels, about=about, count=200)
     twin.off = [(0, head) for head in range(4)]

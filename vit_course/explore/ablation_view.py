@@ -58,7 +58,12 @@ class AblationExplorer(Explorer, kind="head_ablation"):
             self._images = images.to(device)
             self.alone = inside.head_ablation(model, self._images, labels.to(device)).cpu()
         self._every = self._right([])
-        data = {"alone": packed(self.alone), "labels": packed(self.labels.float()), "names": names, "every": self._every}
+        data = {
+            "alone": packed(self.alone),
+            "labels": packed(self.labels.float()),
+            "names": names,
+            "every": self._every,
+        }
         super().__init__("head_ablation", data, off=[], answer={"off": [], "right": self._every})
 
     def _right(self, off: list[tuple[int, int]]) -> str:

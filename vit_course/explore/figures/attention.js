@@ -36,9 +36,8 @@ figures.kinds.attention = (figure) => {
     return rollouts[layer];
   }
 
-  const queryOf = (selected) => (selected ? 1 + selected[0] * columns + selected[1] : 0);
   function compute({ layer, head, rollout: rolled, selected }) {
-    const query = queryOf(selected);
+    const query = figures.tokenOf(selected, grid);
     if (rolled) return [fill(words.rollout, { layer }), rollout(layer)[query]];
     if (head === "mean") return [fill(words.mean, { layer }), mean(layer, query)];
     return [fill(words.head, { layer, head }), row(layer, head, query)];
@@ -70,20 +69,7 @@ figures.kinds.attention = (figure) => {
     return fill(words.patch, { ...facts, query: tuple(selected), near: percent(sum), uniform });
   }
 
-  let patch = figure.state().selected ?? [rows >> 1, columns >> 1]; // to return to
   let shown; // the weights that are drawn
-  const selected = () => figure.state().selected;
-  const select = (cell) => {
-    patch = selected() ?? patch;
-    figure.save({ selected: cell });
-  };
-  const options = {
-    shape: () => grid,
-    pin: (...cell) => select(cell),
-    escape: () => select(null),
-    selected,
-  };
-
   figure.range("layer", "layer", { min: 0, max: layers - 1 });
   const play = figure.button("Play", () => (timer ? stop() : start()));
   let timer = null;
@@ -102,7 +88,7 @@ figures.kinds.attention = (figure) => {
     }, 900);
   }
   figure.check("rollout up to this layer", ({ rollout: on }) => on, (on) => figure.save({ rollout: on }));
-  figure.check("class token", (state) => !state.selected, (on) => select(on ? null : patch));
+  const options = figures.tokenCells(figure, grid);
 
   const left = figure.panel("");
   left.caption.textContent = prediction;
@@ -121,7 +107,7 @@ figures.kinds.attention = (figure) => {
   const map = figure.cells(middle.host, {
     ...options,
     label: "The attention weights. Arrow keys select another query token.",
-    words: (...cell) => `patch ${tuple(cell)}: ${percent(shown[queryOf(cell)], 1)}`,
+    words: (...cell) => `patch ${tuple(cell)}: ${percent(shown[figures.tokenOf(cell, grid)], 1)}`,
   });
 
   const right = figure.panel("");

@@ -1,7 +1,7 @@
 "use strict";
 // A lesson's figure: controls, words and panels. It computes and draws here, in JupyterLab and on
 // the website; each kind of figure is a function in `figures.kinds`.
-globalThis.figures = { kinds: {} };
+var figures = { kinds: {} };
 {
   const { element, theme, onTheme } = drawing;
   const folder = document.currentScript?.src.replace(/[^/]*$/, ""); // on the website
@@ -31,6 +31,21 @@ globalThis.figures = { kinds: {} };
     const area = height * width;
     const shade = (i, c) => 255 * data[channels === 1 ? i : c * area + i];
     return (i) => drawing.packed(shade(i, 0), shade(i, 1), shade(i, 2));
+  }
+
+  const tokenOf = (selected, [, columns]) => (selected ? 1 + selected[0] * columns + selected[1] : 0);
+
+  // adds a check box for the class token, and returns what cells need in which a patch is selected
+  function tokenCells(figure, grid) {
+    const selected = () => figure.state().selected;
+    let patch = selected() ?? grid.map((size) => size >> 1); // to return to from the class token
+    const select = (cell) => {
+      patch = selected() ?? patch;
+      figure.save({ selected: cell });
+    };
+    figure.check("class token", (state) => !state.selected, (on) => select(on ? null : patch));
+    const pin = (...cell) => select(cell);
+    return { shape: () => grid, pin, escape: () => select(null), selected };
   }
 
   // `connection` has `get()`, the state by name; `save(changes)`, after which `draw` is called; and
@@ -184,5 +199,5 @@ globalThis.figures = { kinds: {} };
       document.querySelectorAll("script.vit-stored").forEach(replaceStill);
     });
   }
-  Object.assign(figures, { render, fill, tuple, pixels });
+  Object.assign(figures, { render, fill, tuple, pixels, tokenOf, tokenCells });
 }

@@ -16,7 +16,7 @@ figures.kinds.positions = (figure) => {
   const similarities = vectors.map((one) => Float64Array.from(vectors.slice(1), (other) => {
     return one.reduce((sum, value, i) => sum + value * other[i], 0);
   }));
-  const tokenOf = (selected) => (selected ? 1 + selected[0] * columns + selected[1] : 0);
+  const tokenOf = (selected) => figures.tokenOf(selected, grid);
   const average = (list) => list.reduce((sum, value) => sum + value, 0) / list.length;
 
   function summary(selected, values) {
@@ -42,20 +42,8 @@ figures.kinds.positions = (figure) => {
     return fill(words.patch, { query: tuple(selected), groups: found.join(", ") });
   }
 
-  let patch = figure.state().selected ?? [rows >> 1, columns >> 1]; // to return to
   let shown; // the similarities that are drawn
-  const selected = () => figure.state().selected;
-  const select = (cell) => {
-    patch = selected() ?? patch;
-    figure.save({ selected: cell });
-  };
-  const options = {
-    shape: () => grid,
-    pin: (...cell) => select(cell),
-    escape: () => select(null),
-    selected,
-  };
-  figure.check("class token", (state) => !state.selected, (on) => select(on ? null : patch));
+  const options = figures.tokenCells(figure, grid);
   const left = figure.panel("");
   const map = figure.cells(left.host, {
     ...options,
