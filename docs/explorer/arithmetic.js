@@ -243,7 +243,7 @@
   const CLASS_TOKEN = "The class token is learned. At this point it is the same for every image.";
   const OF_MODEL = {
     patches: ["Pixel of a patch",
-      "The brightness of a pixel is normalized with the mean and standard deviation of the training images.",
+      "The brightness of a pixel is normalized, with statistics of all training images.",
       "patches",
       'return rearrange(images, "b c (gh p1) (gw p2) -> b (gh gw) (c p1 p2)", '
         + "p1=patch_size, p2=patch_size)",

@@ -33,7 +33,8 @@
   function tableOf({ names, terms, bias, total, products: sumOfProducts }) {
     const largest = Math.max(...terms.map(({ product }) => Math.abs(product)), 1e-12);
     const heads = [...names, "product"].map((name) => element("th", { scope: "col" }, name));
-    const added = bias === undefined ? "" : `; with the bias ${number(bias)}, the result is ${number(total)}`;
+    const added = bias === undefined ? ""
+      : `; with the bias ${number(bias)}, the result is ${number(total)}`;
     const words = `The ${terms.length} products add up to ${number(sumOfProducts)}${added}`;
     return [
       element("p", { class: "sum" }, words),

@@ -87,7 +87,9 @@ figures.kinds.attention = (figure) => {
       else figure.save({ layer: layer + 1 });
     }, 900);
   }
-  figure.check("rollout up to this layer", ({ rollout: on }) => on, (on) => figure.save({ rollout: on }));
+  figure.check("rollout up to this layer", (state) => state.rollout, (on) => {
+    figure.save({ rollout: on });
+  });
   const options = figures.tokenCells(figure, grid);
 
   const left = figure.panel("");

@@ -1,7 +1,7 @@
 "use strict";
-// Drawing for the explorer's page and the lessons' figures: elements, colors, and maps of cells that
-// mouse, finger and keys reach. These are classic scripts, because a page from the disk loads no
-// modules; Jupyter loads a few of them joined to one module, in which `var` is not global.
+// Drawing for the explorer's page and the lessons' figures: elements, colors, and maps of cells
+// that mouse, finger and keys reach. These are classic scripts, because a page from the disk loads
+// no modules; Jupyter loads a few of them joined to one module, in which `var` is not global.
 var drawing = {};
 {
   // an element with attributes, listeners (names that begin with "on"), and children

@@ -1,19 +1,20 @@
 "use strict";
-// einops in small: a pattern is applied to a tensor, or the message of einops 0.8 says what is wrong.
+// einops in small: apply a pattern to a tensor, or throw what einops 0.8 says about the mistake.
 {
   const ELLIPSIS = "…";
   const fail = (message) => { throw new Error(message); };
+  const isLength = (axis) => typeof axis !== "string"; // such as 2 in (h 2)
   const isName = (word) => /^[\p{L}_][\p{L}\p{N}_]*$/u.test(word);
-  const quoted = (name) => (typeof name === "string" ? `'${name}'` : `${name.length}-axis`);
+  const quoted = (axis) => (isLength(axis) ? `${axis.length}-axis` : `'${axis}'`);
   const listed = (names) => `{${[...names].map(quoted).sort().join(", ")}}`;
   const without = (names, others) => [...names].filter((name) => !others.has(name));
 
   // one side of a pattern -> groups of axes: a name, {length} of a number such as 2, or an ellipsis
   function parse(written) {
     if (written.includes(".")) {
-      const [dots, ellipses] = [written.split(".").length - 1, written.split("...").length - 1];
-      if (!ellipses) fail("Expression may contain dots only inside ellipsis (...)");
-      if (dots !== 3) fail("Expression may contain dots only inside ellipsis (...); only one ellipsis for tensor ");
+      const dots = "Expression may contain dots only inside ellipsis (...)";
+      if (!written.includes("...")) fail(dots);
+      if (written.split(".").length !== 4) fail(`${dots}; only one ellipsis for tensor `);
     }
     const text = written.replace("...", ELLIPSIS);
     const [groups, names] = [[], new Set()];
@@ -26,10 +27,11 @@
       }
       const axis = /^\d+$/.test(name) ? { length: Number(name) } : name;
       if (axis.length === 0) fail("Anonymous axis should have positive length, not 0");
-      if (typeof axis === "string" && name !== ELLIPSIS) {
-        if (!isName(name)) fail(`Invalid axis identifier: ${name}\nnot a valid python identifier`);
+      if (!isLength(axis) && name !== ELLIPSIS) {
+        const invalid = `Invalid axis identifier: ${name}\n`;
+        if (!isName(name)) fail(`${invalid}not a valid python identifier`);
         if (name.startsWith("_") || name.endsWith("_")) {
-          fail(`Invalid axis identifier: ${name}\naxis name should should not start or end with underscore`);
+          fail(`${invalid}axis name should should not start or end with underscore`);
         }
       }
       names.add(axis);
@@ -67,14 +69,16 @@
     }
     const [lost, added] = [without(left.names, right.names), without(right.names, left.names)];
     if (operation === "rearrange") {
-      if ([...left.names, ...right.names].some((name) => typeof name !== "string")) {
+      const one = [...lost, ...added]; // those of one side only
+      if ([...left.names, ...right.names].some(isLength)) {
         fail("Non-unitary anonymous axes are not supported in rearrange (exception is length 1)");
       }
-      const both = [...lost, ...added];
-      if (both.length) fail(`Identifiers only on one side of expression (should be on both): ${listed(both)}`);
+      if (one.length) {
+        fail(`Identifiers only on one side of expression (should be on both): ${listed(one)}`);
+      }
     } else if (operation === "repeat") {
       if (lost.length) fail(`Unexpected identifiers on the left side of repeat: ${listed(lost)}`);
-      const unknown = added.filter((name) => typeof name === "string" && !(name in sizes));
+      const unknown = added.filter((name) => !isLength(name) && !(name in sizes));
       if (unknown.length) fail(`Specify sizes for new axes in repeat: ${listed(unknown)}`);
     } else if (added.length) {
       fail(`Unexpected identifiers on the right side of reduce ${reduction}: ${listed(added)}`);
@@ -84,23 +88,33 @@
   // the length of every axis, from the shape of the tensor and the sizes that were typed
   function measure(groups, names, shape, sizes) {
     const lengths = new Map();
-    for (const name of [...groups.flat(), ...names]) lengths.set(name, name.length && typeof name !== "string" ? name.length : null);
+    for (const name of [...groups.flat(), ...names]) {
+      lengths.set(name, isLength(name) ? name.length : null);
+    }
     for (const [name, size] of Object.entries(sizes)) {
-      if (name.startsWith("_") || name.endsWith("_")) fail(`('Invalid name for an axis', '${name}')`);
+      if (!isName(name) || name.startsWith("_") || name.endsWith("_")) {
+        fail(`('Invalid name for an axis', '${name}')`);
+      }
       if (!lengths.has(name)) fail(`Axis ${name} is not used in transform`);
       lengths.set(name, size);
     }
     const unknownOf = (group) => group.filter((name) => lengths.get(name) === null);
     for (const group of groups) {
-      if (unknownOf(group).length > 1) fail(`Could not infer sizes for ${listed(unknownOf(group))}`);
+      const unknown = unknownOf(group);
+      if (unknown.length > 1) fail(`Could not infer sizes for ${listed(unknown)}`);
     }
     groups.forEach((group, axis) => {
       const [unknown] = unknownOf(group);
       const known = group.reduce((product, name) => product * (lengths.get(name) ?? 1), 1);
-      if (unknown === undefined && known !== shape[axis]) fail(`Shape mismatch, ${shape[axis]} != ${known}`);
-      if (unknown === undefined) return;
-      if (shape[axis] % known) fail(`Shape mismatch, can't divide axis of length ${shape[axis]} in chunks of ${known}`);
-      lengths.set(unknown, shape[axis] / known);
+      const length = shape[axis];
+      if (unknown === undefined) {
+        if (known !== length) fail(`Shape mismatch, ${length} != ${known}`);
+        return;
+      }
+      if (length % known) {
+        fail(`Shape mismatch, can't divide axis of length ${length} in chunks of ${known}`);
+      }
+      lengths.set(unknown, length / known);
     });
     return lengths;
   }
@@ -118,9 +132,9 @@
     checkNames(left, right, operation, reduction, pattern, sizes);
     const others = left.groups.length - 1;
     const many = left.names.has(ELLIPSIS);
-    if (many && shape.length < others) fail(`Wrong shape: expected >=${others} dims. Received ${shape.length}-dim tensor.`);
-    if (!many && shape.length !== others + 1) {
-      fail(`Wrong shape: expected ${others + 1} dims. Received ${shape.length}-dim tensor.`);
+    if (many ? shape.length < others : shape.length !== others + 1) {
+      const expected = many ? `>=${others}` : others + 1;
+      fail(`Wrong shape: expected ${expected} dims. Received ${shape.length}-dim tensor.`);
     }
     const rest = Array.from({ length: shape.length - others }, (_, i) => ELLIPSIS + i);
     const expand = ({ groups }) => groups.flatMap((group) => {
@@ -143,9 +157,11 @@
       });
       return next;
     }, Int32Array.of(0));
-    const result = to.map((group) => group.reduce((product, name) => product * lengths.get(name), 1));
+    const product = (group) => group.reduce((all, name) => all * lengths.get(name), 1);
+    const result = to.map(product);
     function apply(data) {
-      const inside = places(from.flat().filter((name) => !to.flat().includes(name)));
+      const reduced = from.flat().filter((name) => !to.flat().includes(name));
+      const inside = places(reduced);
       if (inside.length === 1) return Float64Array.from(places(to.flat()), (place) => data[place]);
       return Float64Array.from(places(to.flat()), (place) => {
         return REDUCTIONS[reduction](Float64Array.from(inside, (more) => data[place + more]));
@@ -211,7 +227,9 @@ figures.kinds.einops = (figure) => {
   }
 
   const operations = ["rearrange", "reduce", "repeat"];
-  figure.select("operation", operations, (state) => state.operation, (operation) => figure.save({ operation }));
+  figure.select("operation", operations, (state) => state.operation, (operation) => {
+    figure.save({ operation });
+  });
   figure.field("pattern", "pattern");
   figure.field("sizes", "sizes", "p1=16, p2=16");
   const reductions = ["mean", "max", "min", "sum"];
@@ -240,12 +258,14 @@ figures.kinds.einops = (figure) => {
     return { ...made, start: index * area };
   });
   const right = figure.panel("medium");
-  const result = element("canvas", { class: "vit-result", role: "img", "aria-label": "the result" });
+  const result = element("canvas", { class: "vit-result", role: "img", "aria-label": "result" });
   right.host.append(result);
 
+  // data in the order "c h w" if `byChannel`, else "h w c"
   function paintImage(canvas, data, [rows, columns, depth], byChannel) {
-    const shade = (i, c) => 255 * clamp(data[byChannel ? c * rows * columns + i : i * depth + c], 0, 1);
-    paint(canvas, rows, columns, (i) => drawing.packed(...[0, 1, 2].map((c) => shade(i, depth === 1 ? 0 : c))));
+    const place = (i, c) => (byChannel ? c * rows * columns + i : i * depth + c);
+    const shade = (i, c) => 255 * clamp(data[place(i, depth === 1 ? 0 : c)], 0, 1);
+    paint(canvas, rows, columns, (i) => drawing.packed(shade(i, 0), shade(i, 1), shade(i, 2)));
   }
 
   function drawResult({ shape, apply }, reading, data, most) {
@@ -286,5 +306,6 @@ figures.kinds.einops = (figure) => {
       return { words: fill(words.stops, { call, message }), values: null };
     }
   }
-  return { help: "Click a part of the image to find it again in the result; Escape removes the mark.", draw };
+  const help = "Click a part of the image to find it again in the result; Escape removes the mark.";
+  return { help, draw };
 };

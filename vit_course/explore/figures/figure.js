@@ -33,7 +33,7 @@ var figures = { kinds: {} };
     return (i) => drawing.packed(shade(i, 0), shade(i, 1), shade(i, 2));
   }
 
-  const tokenOf = (selected, [, columns]) => (selected ? 1 + selected[0] * columns + selected[1] : 0);
+  const tokenOf = (cell, [, columns]) => (cell ? 1 + cell[0] * columns + cell[1] : 0);
 
   // adds a check box for the class token, and returns what cells need in which a patch is selected
   function tokenCells(figure, grid) {

@@ -12,7 +12,7 @@ figures.kinds.head_ablation = (figure) => {
   const key = (off) => off.map((head) => head.join(".")).sort().join();
   const correct = (bits) => [...bits].map(Number); // 1 where the prediction of an image is right
 
-  // without Python, the model runs here; it is loaded when a head is switched off for the first time
+  // without Python, the model runs here; it is loaded when a head is first switched off
   const known = { "": every };
   let job = 0;
   let done = 0; // images
@@ -31,8 +31,8 @@ figures.kinds.head_ablation = (figure) => {
     const shape = [in_channels, ...image_size];
     const size = shape.reduce((a, b) => a * b);
     return labels.map((label, i) => {
-      const pixels = Float32Array.from(bytes.subarray(i * size, (i + 1) * size), (byte) => byte / 255);
-      const image = vit.tensor(shape, pixels);
+      const pixels = bytes.subarray(i * size, (i + 1) * size);
+      const image = vit.tensor(shape, Float32Array.from(pixels, (byte) => byte / 255));
       return (silenced) => {
         const { data } = vit.forward(model, image, { silenced }).logits;
         return Number(data.indexOf(Math.max(...data)) === label);
@@ -73,7 +73,8 @@ figures.kinds.head_ablation = (figure) => {
   const toggle = (layer, head) => {
     const { off } = figure.state();
     const others = off.filter(([l, h]) => l !== layer || h !== head);
-    switchHeads(isOff(layer, head) ? others : [...off, [layer, head]].sort((a, b) => a[0] - b[0] || a[1] - b[1]));
+    const more = [...off, [layer, head]].sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+    switchHeads(isOff(layer, head) ? others : more);
   };
 
   const ofLayer = (layer) => Array.from({ length: heads }, (_, head) => [layer, head]);
@@ -92,7 +93,8 @@ figures.kinds.head_ablation = (figure) => {
   left.caption.textContent = "right with one head off, in %";
   const about = (layer, head) => {
     const share = percent(alone.data[layer * heads + head], 1);
-    return `layer ${layer}, head ${head}, ${isOff(layer, head) ? "off" : "on"}: ${share} with only this one off`;
+    const now = isOff(layer, head) ? "off" : "on";
+    return `layer ${layer}, head ${head}, ${now}: ${share} with only this one off`;
   };
   const grid = figure.cells(left.host, {
     label: "Heads by layer (rows). Arrow keys move, Enter and Space switch a head off or on.",
@@ -100,8 +102,9 @@ figures.kinds.head_ablation = (figure) => {
     words: about,
     pin: toggle,
   });
-  const figuresOf = Array.from(alone.data, (share) => (100 * share).toFixed(1));
-  const numbers = element("div", { class: "vit-numbers" }, ...figuresOf.map((each) => element("span", {}, each)));
+  const shares = Array.from(alone.data, (share) => drawing.number(100 * share, 1));
+  const written = shares.map((share) => element("span", {}, share));
+  const numbers = element("div", { class: "vit-numbers" }, ...written);
   numbers.style.gridTemplate = `repeat(${layers}, 1fr) / repeat(${heads}, 1fr)`;
   grid.canvas.after(numbers);
   numbers.hidden = heads > 8; // they would not fit
@@ -147,5 +150,6 @@ figures.kinds.head_ablation = (figure) => {
       }),
     };
   }
-  return { help: "Click heads to switch them off; by keys: Tab, the arrow keys, then Space or Enter.", draw };
+  const help = "Click heads to switch them off; by keys: Tab, the arrow keys, then Space or Enter.";
+  return { help, draw };
 };

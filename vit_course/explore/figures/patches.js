@@ -11,7 +11,9 @@ figures.kinds.patches = (figure) => {
 
   const shapeOf = ({ patch_size: p }) => [height / p, width / p];
   // the selected patch; at most the last one, because a larger patch size has fewer
-  const cellOf = (state) => state.selected.map((at, axis) => Math.min(at, shapeOf(state)[axis] - 1));
+  const cellOf = (state) => {
+    return state.selected.map((at, axis) => Math.min(at, shapeOf(state)[axis] - 1));
+  };
 
   // place `index` of the vector -> [channel, row, column] in the patch
   function split(index, { patch_size: p, order }) {
@@ -103,7 +105,7 @@ figures.kinds.patches = (figure) => {
 
   const shade = (value, c) => {
     const light = 255 * clamp(value, 0, 1);
-    return channels === 1 ? packed(light, light, light) : packed(...[0, 1, 2].map((k) => (k === c ? light : 0)));
+    return packed(...[0, 1, 2].map((k) => (channels === 1 || k === c ? light : 0)));
   };
   function drawPlanes({ patch_size: p, order }, cut) {
     planes.forEach(({ name, canvas, where }, c) => {
@@ -128,7 +130,8 @@ figures.kinds.patches = (figure) => {
     patch.size();
     paint(patch.canvas, p, p, figures.pixels({ shape: [channels, p, p], data: cut }));
     drawPlanes(state, cut);
-    below.caption.textContent = `its vector, ${state.order}: ${vector.length.toLocaleString("en-US")} values`;
+    const length = vector.length.toLocaleString("en-US");
+    below.caption.textContent = `its vector, ${state.order}: ${length} values`;
     strip.size();
     paint(strip.canvas, 1, vector.length, (i) => shade(vector[i], split(i, state)[0]));
     first.replaceChildren(...[...vector.slice(0, FIRST)].map((value, index) => {

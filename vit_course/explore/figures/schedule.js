@@ -38,7 +38,7 @@ figures.kinds.schedule = (figure) => {
   const say = (step) => `step ${step}: ${scientific(rates[step])}`;
   const { host, caption } = figure.panel("wide");
   const plot = figure.cells(host, {
-    label: "The learning rate of every step. Arrow keys select a step, Home and End the first and last.",
+    label: "The learning rate of every step. Arrow keys, Home and End select a step.",
     shape: () => [1, figure.state().total_steps],
     words: (_, step) => say(step),
     pin: (_, step) => figure.save({ step }),
@@ -49,7 +49,8 @@ figures.kinds.schedule = (figure) => {
     for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
     return made;
   };
-  const svg = make("svg", { viewBox: "0 0 1 1", preserveAspectRatio: "none", "aria-hidden": "true" });
+  const box = { viewBox: "0 0 1 1", preserveAspectRatio: "none", "aria-hidden": "true" };
+  const svg = make("svg", box);
   const warm = make("rect", { class: "warmup", x: 0, y: 0, height: 1 });
   const curve = make("path", { class: "curve" });
   svg.append(warm, curve);
@@ -66,7 +67,8 @@ figures.kinds.schedule = (figure) => {
     curve.setAttribute("d", `M${points.join("L")}`);
     warm.setAttribute("width", warmup / total);
     plot.mark([["pin", 0, step]]);
-    caption.textContent = `learning rate, from 0 to ${scientific(1.1 * peak, 1)}; warm-up in yellow`;
+    const highest = scientific(1.1 * peak, 1);
+    caption.textContent = `learning rate, from 0 to ${highest}; warm-up in yellow`;
     last.textContent = `step ${total - 1}`;
     const mean = rates.reduce((sum, rate) => sum + rate, 0) / total;
     return {
