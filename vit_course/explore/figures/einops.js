@@ -159,13 +159,17 @@
     }, Int32Array.of(0));
     const product = (group) => group.reduce((all, name) => all * lengths.get(name), 1);
     const result = to.map(product);
+    const reduced = from.flat().filter((name) => !to.flat().includes(name));
+    let kept, added; // places of the result's values, and of those that are reduced to one
     function apply(data) {
-      const reduced = from.flat().filter((name) => !to.flat().includes(name));
-      const inside = places(reduced);
-      if (inside.length === 1) return Float64Array.from(places(to.flat()), (place) => data[place]);
-      return Float64Array.from(places(to.flat()), (place) => {
-        return REDUCTIONS[reduction](Float64Array.from(inside, (more) => data[place + more]));
+      kept ??= places(to.flat());
+      added ??= places(reduced);
+      const values = new Float64Array(kept.length);
+      kept.forEach((place, i) => {
+        values[i] = added.length === 1 ? data[place]
+          : REDUCTIONS[reduction](Float64Array.from(added, (more) => data[place + more]));
       });
+      return values;
     }
     return { shape: result, apply };
   }
@@ -193,16 +197,20 @@ figures.kinds.einops = (figure) => {
     return sizes;
   }
 
+  let last = {}; // what was prepared, so that another mark needs no more than a new picture
   function prepare({ operation, pattern, sizes, reduction }) {
+    const key = [operation, pattern, sizes, reduction].join("\n");
+    if (last.key === key) return last;
     const lengths = sizesOf(sizes);
     if (pattern.split("->").length !== 2) throw new Error(words.arrow);
     const prepared = figures.prepareEinops(operation, image.shape, pattern, lengths, reduction);
-    const values = prepared.shape.reduce((a, b) => a * b, 1);
-    if (values > most_values) {
-      const [size, most] = [values, most_values].map((each) => each.toLocaleString("en-US"));
-      throw new Error(fill(words.large, { shape: tuple(prepared.shape), count: size, most }));
+    const size = prepared.shape.reduce((a, b) => a * b, 1);
+    if (size > most_values) {
+      const [count, most] = [size, most_values].map((each) => each.toLocaleString("en-US"));
+      throw new Error(fill(words.large, { shape: tuple(prepared.shape), count, most }));
     }
-    return prepared;
+    last = { ...prepared, key, values: prepared.apply(image.data) };
+    return last;
   }
 
   // how a result is read as a picture, "h w c" for example; null where it cannot be
@@ -289,7 +297,7 @@ figures.kinds.einops = (figure) => {
     right.caption.textContent = "no result";
     try {
       const prepared = prepare(state);
-      const values = prepared.apply(image.data);
+      const { values } = prepared;
       const shape = tuple(prepared.shape);
       right.caption.textContent = `out: ${shape}`;
       const reading = readingOf(prepared.shape);
