@@ -148,9 +148,9 @@ var figures = { kinds: {} };
       root.style.colorScheme = theme();
       const pinned = connection.get();
       for (const follow of followers) follow(pinned);
-      const { words, values } = drawKind({ ...pinned, ...preview });
+      const { words, values, busy } = drawKind({ ...pinned, ...preview });
       text.textContent = words;
-      if (preview) return;
+      if (preview || busy) return; // only what stays is read out
       if (status.textContent !== words) status.textContent = words;
       root.values = values;
     }

@@ -132,7 +132,7 @@ figures.kinds.head_ablation = (figure) => {
     grid.mark(off.map((head) => ["out", ...head]));
     if (key(answer.off) !== key(off)) {
       const state = loading && done ? `${done} of ${labels.length} images` : "starting";
-      return { words: `Computing the predictions without these heads: ${state}.`, values: null };
+      return { words: `Computing the predictions without these heads: ${state}.`, busy: true };
     }
     const values = correct(answer.right);
     for (const { members, bar, shown } of classes) {
