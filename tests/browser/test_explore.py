@@ -317,6 +317,7 @@ def test_on_a_page_they_can_be_used_by_everybody_and_nothing_jumps(new_page, tmp
     states = use(page)
     del states["head_ablation"]
     expect_states(page, states)
+    expect(page.locator(".head_ablation [role=status]")).to_have_text("The model could not be loaded.")
     assert page.evaluate(heights) == before
 
 

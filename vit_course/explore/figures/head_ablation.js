@@ -17,6 +17,7 @@ figures.kinds.head_ablation = (figure) => {
   let job = 0;
   let done = 0; // images
   let loading = null;
+  let failed = false;
   const load = (path) => new Promise((resolve, reject) => {
     const src = new URL(path, figure.folder).href;
     document.head.append(element("script", { src, onload: resolve, onerror: reject }));
@@ -67,7 +68,10 @@ figures.kinds.head_ablation = (figure) => {
     if (!figure.local) return;
     const right = known[key(off)];
     if (right) figure.save({ answer: { off, right } });
-    else compute(off);
+    else compute(off).catch(() => {
+      failed = true;
+      figure.draw();
+    });
   }
   const isOff = (layer, head) => figure.state().off.some(([l, h]) => l === layer && h === head);
   const toggle = (layer, head) => {
@@ -131,6 +135,7 @@ figures.kinds.head_ablation = (figure) => {
     paint(grid.canvas, layers, heads, (i) => colorOf(alone.data[i] - whole));
     grid.mark(off.map((head) => ["out", ...head]));
     if (key(answer.off) !== key(off)) {
+      if (failed) return { words: "The model could not be loaded.", values: null };
       const state = loading && done ? `${done} of ${labels.length} images` : "starting";
       return { words: `Computing the predictions without these heads: ${state}.`, busy: true };
     }
