@@ -3,7 +3,6 @@
 Settings, runtime files and the copy lie in a folder of their own, so that a test changes no file of the course.
 """
 
-import io
 import json
 import os
 import re
@@ -13,15 +12,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 import nbformat
-import numpy as np
 from nbformat.v4 import new_notebook
-from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
 from tools.my_course import Copies
@@ -44,7 +40,6 @@ CONTEXT = "jupyterapp.shell.currentWidget?.context"
 RENDERED = """[...document.querySelectorAll(".jp-NotebookPanel:not(.lm-mod-hidden)")].some(panel =>
     [...panel.querySelectorAll(".jp-MarkdownCell")].every(cell => cell.querySelector(".jp-MarkdownOutput > *")) &&
     [...panel.querySelectorAll("img")].every(image => image.complete))"""
-PNG = "image => fetch(image.src).then(answer => answer.bytes()).then(bytes => [...bytes])"
 
 
 @dataclass
@@ -122,13 +117,6 @@ def wait_for_cells(page: Page) -> None:
     wait_for_kernel(page)
 
 
-def pixels(picture: bytes | Locator) -> np.ndarray:
-    """Return the pixels of a PNG file, or of the one that an image in the browser shows."""
-    data = bytes(picture.evaluate(PNG)) if isinstance(picture, Locator) else picture
-    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"), dtype=int)
-
-
-@contextmanager
 def running_lab(folder: Path) -> Iterator[Lab]:
     """Copy the course into ``folder / "course"`` and serve it; at the end its kernels stop."""
     root, config, runtime = folder / "course", folder / "config", folder / "runtime"
