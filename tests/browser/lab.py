@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -117,6 +118,7 @@ def wait_for_cells(page: Page) -> None:
     wait_for_kernel(page)
 
 
+@contextmanager
 def running_lab(folder: Path) -> Iterator[Lab]:
     """Copy the course into ``folder / "course"`` and serve it; at the end its kernels stop."""
     root, config, runtime = folder / "course", folder / "config", folder / "runtime"
