@@ -100,7 +100,7 @@ rebuild-figures: $(INSTALLED)
 	$(BIN)/python -m tools.draw_test_images
 	$(BIN)/python -m tools.draw_figures
 
-rebuild-notebooks: $(INSTALLED)
+rebuild-notebooks: $(SITE_INSTALLED)  # a browser draws the stills of interactive figures
 	$(BIN)/python -m tools.execute_notebooks
 
 rebuild-runs: $(INSTALLED)  # more than an hour, and data are downloaded

@@ -4,14 +4,13 @@
 """
 
 import io
-import shutil
 import tempfile
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import sync_playwright
 
 from tools.explorer_page import write_explorer
+from tools.lesson_figures import chromium
 from tools.site_links import ROOT
 
 CHOICES = "layer=1&head=0&token=0&cell=layers.1.weights:0.0.30"  # of the class token and patch 29
@@ -21,16 +20,14 @@ SCROLL = """scrollBy(0, document.querySelector("#attention .line").getBoundingCl
 
 def main() -> None:
     """Write the page into a temporary folder, open it with the choices, and save what a visitor sees."""
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         write_explorer(Path(folder))
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 690}, device_scale_factor=1.5)
         page.goto(f"{Path(folder, 'explorer.html').as_uri()}#{CHOICES}")
         page.evaluate(SCROLL)
         page.wait_for_timeout(500)
         picture = Image.open(io.BytesIO(page.screenshot()))
         picture.quantize(128).save(ROOT / "img" / "explorer.png", optimize=True)
-        browser.close()
 
 
 if __name__ == "__main__":

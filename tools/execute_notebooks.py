@@ -25,7 +25,9 @@ import numpy as np
 from nbclient import NotebookClient
 from PIL import Image
 
+from tools.lesson_figures import WIDTH, stills
 from tools.site_links import ROOT, lessons
+from vit_course.explore.explorer import STORED
 
 SOURCES = sorted((ROOT / "notebooks" / "assignments" / "source").glob("*/*.ipynb"))
 METADATA = {
@@ -36,6 +38,7 @@ KEPT = ("nbgrader", "tags")  # of a cell's metadata: what graders and the tests 
 VARYING = "nbval-ignore-output"
 # A widget lives as long as its kernel; what is stored is the picture next to it.
 WIDGET = "application/vnd.jupyter.widget-view+json"
+SHOWN = {"width": WIDTH}  # of a still picture, in pixels of the page
 TIMEOUT = 600  # seconds a cell may take
 SHADE = 24  # of 255: by how much a pixel of the same picture may differ between two machines
 FEW = 0.005  # and in how many of its pixels by more
@@ -69,7 +72,8 @@ def normalize(notebook: nbformat.NotebookNode, stored: nbformat.NotebookNode | N
         cell.outputs = merge_streams(cell.outputs)
         for output in cell.outputs:
             if output.output_type in ("display_data", "execute_result"):
-                output.metadata = nbformat.from_dict({})
+                figure = output.metadata.get(STORED)
+                output.metadata = nbformat.from_dict({STORED: figure, "image/png": SHOWN} if figure else {})
                 output.data.pop(WIDGET, None)
                 if "image/png" in output.data:
                     output.data["image/png"] = slim(output.data["image/png"])
@@ -97,8 +101,17 @@ def execute(path: Path, *, refresh: bool = False) -> tuple[nbformat.NotebookNode
     notebook = copy.deepcopy(stored)
     where = {"metadata": {"path": str(path.parent)}}
     NotebookClient(notebook, timeout=TIMEOUT, resources=where, extra_arguments=["--log-level=ERROR"]).execute()
+    add_stills(notebook)
     normalize(notebook, None if refresh else stored)
     return stored, notebook
+
+
+def add_stills(notebook: nbformat.NotebookNode) -> None:
+    """Add to the outputs of explorers the pictures that GitHub and paper show."""
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    outputs = [output for output in outputs if STORED in output.get("metadata", {})]
+    for output, still in zip(outputs, stills([output.metadata[STORED] for output in outputs]), strict=True):
+        output.data["image/png"] = base64.b64encode(still).decode()
 
 
 def differences(stored: nbformat.NotebookNode, notebook: nbformat.NotebookNode) -> list[str]:

@@ -7,7 +7,6 @@ import re
 import shutil
 import struct
 import textwrap
-from html import escape
 from pathlib import Path
 
 from docutils import nodes
@@ -20,7 +19,9 @@ from sphinx.util import logging
 from sphinx.writers.html5 import HTML5Translator
 
 from tools.build_site import module_file
+from tools.lesson_figures import live, scripts
 from tools.site_links import ROOT, assignments, cases_on_their_pages, lessons, on_the_site, published, whole_notebook
+from vit_course.explore.explorer import STORED
 
 POINTS = 96 / 72  # pixels of the screen in a point of an SVG file
 
@@ -32,12 +33,16 @@ LOGGER = logging.getLogger(__name__)
 
 
 def lead_links_of_a_notebook(app: Sphinx, page: str, content: list[str]) -> None:
-    """Lead the links of a notebook to the site, and those of a page to the cases of the bug clinic."""
+    """Lead the links of a notebook to the site, and those of a page to the bug clinic's cases; keep its figures."""
     if page.startswith("notebooks/"):
         notebook = json.loads(content[0])
-        for cell in notebook["cells"]:
+        figures = app.env.temp_data["figures"] = {}
+        for index, cell in enumerate(notebook["cells"]):
             if cell["cell_type"] == "markdown":
                 cell["source"] = on_the_site("".join(cell["source"]), whole_notebook(page))
+            for output in cell.get("outputs", []):
+                if STORED in output.get("metadata", {}):
+                    figures[index] = output["metadata"][STORED]
         content[0] = json.dumps(notebook, ensure_ascii=False)
     else:
         content[0] = cases_on_their_pages(content[0])
@@ -72,25 +77,23 @@ def describe_pictures(app: Sphinx, doctree: nodes.document) -> None:
     for index, picture in enumerate(doctree.findall(nodes.image)):
         path = Path(app.srcdir, picture["uri"])
         if path.exists():
-            width, height = picture_size(path)
+            scale = 2 if picture.get("alt", "").startswith("explore.") else 1  # tools/lesson_figures.py
+            width, height = (size // scale for size in picture_size(path))
             picture["width"], picture["height"] = str(width), str(height)
             picture["classes"] += ["wide"] * (width > 600)
         if index:
             picture["loading"] = "lazy"
 
 
-def point_to_live_figures(app: Sphinx, doctree: nodes.document) -> None:
-    """Say below the still picture of an interactive figure where it can be touched."""
-    page = app.env.docname
-    if not page.startswith("notebooks/"):
-        return
-    repository = published()
-    where = f'<a href="{escape(repository.binder(page))}">JupyterLab on Binder</a>' if repository else "JupyterLab"
+def bring_figures_to_life(app: Sphinx, doctree: nodes.document) -> None:
+    """Put the live figure next to the still picture of an explorer, which it replaces where scripts run."""
+    figures = app.env.temp_data.get("figures", {})  # by the number of the cell
+    if figures:
+        kinds = [stored["kind"] for stored in figures.values()]
+        doctree.append(nodes.raw("", scripts(kinds, "../figures"), format="html"))
     for cell in parts_of_a_notebook(doctree, "cell_code"):
-        code = next(cell.findall(nodes.literal_block)).astext()
-        if re.search(r"\bexplore\.\w+\(", code) and any(cell.findall(nodes.image)):
-            words = f"This figure is interactive when you open the lesson in {where}."
-            cell.append(nodes.raw("", f'<p class="course-touch">{words}</p>', format="html"))
+        if cell["cell_index"] in figures:
+            cell.append(nodes.raw("", live(figures[cell["cell_index"]]), format="html"))
 
 
 def shapes_as_written(app: Sphinx, what: str, name: str, thing: object, options: object, arguments: str, result: str):
@@ -230,7 +233,7 @@ def setup(app: Sphinx) -> dict:
     app.connect("source-read", lead_links_of_a_notebook)
     app.connect("include-read", lead_links_of_an_included_file)
     app.connect("doctree-read", describe_pictures, priority=600)
-    app.connect("doctree-read", point_to_live_figures, priority=610)
+    app.connect("doctree-read", bring_figures_to_life, priority=610)
     app.connect("doctree-read", quotes_as_written)
     app.connect("doctree-read", mark_commands_to_complete)
     app.connect("autodoc-process-signature", shapes_as_written)

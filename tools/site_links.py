@@ -56,10 +56,6 @@ class Repository:
         kind = "tree" if (ROOT / path).is_dir() else "blob"
         return f"{self.address}/{kind}/HEAD/{quote(path.rstrip('/'))}"
 
-    def binder(self, page: str) -> str:
-        """Return where Binder opens a notebook, named without its ending."""
-        return f"https://mybinder.org/v2/gh/{self.owner}/{self.name}/HEAD?urlpath=lab/tree/{page}.ipynb"
-
     def colab(self, lesson: str) -> str:
         """Return where the copy of a lesson, which lies on the branch of the site, opens in Google Colab."""
         return f"https://colab.research.google.com/github/{self.owner}/{self.name}/blob/gh-pages/colab/{quote(lesson)}"

@@ -1,7 +1,8 @@
 "use strict";
 // The arithmetic that made a number, from the numbers that it was made of.
 {
-  const { number, state, tokenName } = explorer;
+  const { number } = drawing;
+  const { state, tokenName } = explorer;
   const LESSONS = {
     patches: "01_einops_primer.html#1.6-Flattening-patches-into-vectors",
     projection: "02_image_embedding.html#2.2-Linear-projection-of-patches",
@@ -164,8 +165,11 @@
     };
   }
 
-  // Each kind of tensor: its title, its lesson, its line of code, and its arithmetic. In a layer,
+  // Each kind of tensor: its title, its operation in words, its lesson, its line of code, and its
+  // arithmetic. In a layer,
   // `at` is "layers.2.", `block` is "encoder.layers.2", and `into` is what enters the block.
+  const NORMALIZE = "LayerNorm gives the features of a token mean 0 and standard deviation 1, "
+    + "then scales and shifts each feature.";
   const ATTEND = "x = x + self.dropout(self.self_attention(self.ln_1(x)))";
   const TRANSFORM = "return x + self.mlp(self.ln_2(x))";
   const HIDDEN = "x = self.dropout(F.gelu(self.linear_1(x)))";
@@ -177,33 +181,59 @@
     return linear(`${block}.self_attention.qkv`, out, `${at}ln_1`, i);
   };
   const OF_LAYER = {
-    ln_1: ["LayerNorm before attention", "norm", ATTEND,
+    ln_1: ["LayerNorm before attention", NORMALIZE, "norm", ATTEND,
       ({ block, into }, i, f) => norm(`${block}.ln_1`, into, i, f)],
-    queries: ["Query", "qkv", SPLIT, projected(0, "queries")],
-    keys: ["Key", "qkv", SPLIT, projected(1, "keys")],
-    values: ["Value", "qkv", SPLIT, projected(2, "values")],
-    scores: ["Score", "qkv",
+    queries: ["Query",
+      "A linear layer computes the query from the normalized token.",
+      "qkv", SPLIT, projected(0, "queries")],
+    keys: ["Key",
+      "A linear layer computes the key from the normalized token.",
+      "qkv", SPLIT, projected(1, "keys")],
+    values: ["Value",
+      "A linear layer computes the value from the normalized token.",
+      "qkv", SPLIT, projected(2, "values")],
+    scores: ["Score",
+      "A score is the dot product of a query and a key.",
+      "qkv",
       'scores = einsum(query, key, "b heads i e, b heads j e -> b heads i j")',
       ({ at }, head, i, j) => ({ table: dotProduct(at, head, i, j) })],
-    weights: ["Attention weight", "scaled",
+    weights: ["Attention weight",
+      "The softmax turns the scaled scores of a query into attention weights.",
+      "scaled",
       "return (scores * query.shape[-1] ** -0.5).softmax(dim=-1)",
       ({ at }, head, i, j) => weights(at, head, i, j)],
-    head_outputs: ["Output of a head", "heads",
+    head_outputs: ["Output of a head",
+      "A head’s output is the sum of all values, each times its attention weight.",
+      "heads",
       'return einsum(weights, value, "b heads i j, b heads j v -> b heads i v")',
       ({ at }, head, i, k) => ({ table: weightedMean(at, head, i, k) })],
-    merged: ["Merged heads", "merging", MERGE, ({ at, layer }, i, f) => merged(at, layer, i, f)],
-    attention_output: ["Attention output", "merging", MERGE,
+    merged: ["Merged heads",
+      "The outputs of all heads are joined to one vector per token.",
+      "merging", MERGE, ({ at, layer }, i, f) => merged(at, layer, i, f)],
+    attention_output: ["Attention output",
+      "The output projection, a linear layer, mixes the features of all heads.",
+      "merging", MERGE,
       ({ at, block }, i, f) => linear(`${block}.self_attention.out_proj`, f, `${at}merged`, i)],
-    after_attention: ["Residual stream after attention", "block", ATTEND,
+    after_attention: ["Residual stream after attention",
+      "The residual connection adds the attention output to the token.",
+      "block", ATTEND,
       ({ at, into }, i, f) => added(into, `${at}attention_output`, [i, f], "the attention output")],
-    ln_2: ["LayerNorm before the MLP", "norm", TRANSFORM,
+    ln_2: ["LayerNorm before the MLP", NORMALIZE, "norm", TRANSFORM,
       ({ at, block }, i, f) => norm(`${block}.ln_2`, `${at}after_attention`, i, f)],
-    mlp_hidden: ["MLP, before GELU", "mlp", HIDDEN,
+    mlp_hidden: ["MLP, before GELU",
+      "The first linear layer of the MLP computes the hidden features of a token.",
+      "mlp", HIDDEN,
       ({ at, block }, i, f) => linear(`${block}.mlp.linear_1`, f, `${at}ln_2`, i)],
-    mlp_activated: ["MLP, after GELU", "gelu", HIDDEN, ({ at }, i, f) => activated(at, i, f)],
-    mlp_output: ["MLP output", "mlp", "return self.dropout(self.linear_2(x))",
+    mlp_activated: ["MLP, after GELU",
+      "The activation function GELU multiplies x by Φ(x), which is between 0 and 1.",
+      "gelu", HIDDEN, ({ at }, i, f) => activated(at, i, f)],
+    mlp_output: ["MLP output",
+      "The second linear layer of the MLP computes its output from the hidden features.",
+      "mlp", "return self.dropout(self.linear_2(x))",
       ({ at, block }, i, f) => linear(`${block}.mlp.linear_2`, f, `${at}mlp_activated`, i)],
-    output: ["Residual stream after the block", "block", TRANSFORM,
+    output: ["Residual stream after the block",
+      "The residual connection adds the MLP output to the token.",
+      "block", TRANSFORM,
       ({ at }, i, f) => added(`${at}after_attention`, `${at}mlp_output`, [i, f], "the MLP output")],
   };
 
@@ -212,27 +242,41 @@
   const READ = "return self.head(tokens[:, 0])";
   const CLASS_TOKEN = "The class token is learned. At this point it is the same for every image.";
   const OF_MODEL = {
-    patches: ["Pixel of a patch", "patches",
+    patches: ["Pixel of a patch",
+      "The brightness of a pixel is normalized, with statistics of all training images.",
+      "patches",
       'return rearrange(images, "b c (gh p1) (gw p2) -> b (gh gw) (c p1 p2)", '
         + "p1=patch_size, p2=patch_size)",
       (_, patch, i) => pixel(patch, i)],
-    tokens: ["Token", "projection", "tokens = torch.cat([class_token, patch_tokens], dim=1)",
+    tokens: ["Token",
+      "The linear projection computes each feature of a token from all values of its patch.",
+      "projection", "tokens = torch.cat([class_token, patch_tokens], dim=1)",
       (_, i, f) => (i ? linear("embedding.patch_embedding.projection", f, "patches", i - 1)
         : learned(CLASS_TOKEN))],
-    positions: ["Position embedding", "positions", PLACED,
+    positions: ["Position embedding",
+      "Each position has a learned vector, the position embedding.",
+      "positions", PLACED,
       () => learned(state.positions ? "A learned number, the same for every image."
         : "The position embeddings are switched off, so this is 0.")],
-    embedding: ["Token with its position", "positions", PLACED,
+    embedding: ["Token with its position",
+      "The position embedding is added to the token.",
+      "positions", PLACED,
       (_, i, f) => added("tokens", "positions", [i, f], "the position embedding")],
-    ln: ["Final LayerNorm", "finalNorm", "return self.ln(x)", (_, i, f) => {
+    ln: ["Final LayerNorm", NORMALIZE, "finalNorm", "return self.ln(x)", (_, i, f) => {
       return norm("encoder.ln", `layers.${explorer.model.sizes.num_layers - 1}.output`, i, f);
     }],
-    pooled: ["What the classification head reads", "head", READ,
+    pooled: ["What the classification head reads",
+      "The classification head reads one vector for the whole image.",
+      "head", READ,
       (_, __, f) => (explorer.model.sizes.pool === "token"
         ? { lines: [`Feature ${f} of the class token.`], from: [["the class token", "ln", [0, f]]] }
         : learned(`The mean of feature ${f} over the patch tokens.`))],
-    logits: ["Logit", "head", READ, (_, __, k) => linear("head", k, "pooled", 0)],
-    probabilities: ["Probability", "softmax", "probabilities = example.softmax(dim=-1)",
+    logits: ["Logit",
+      "The classification head, a linear layer, computes one logit per class.",
+      "head", READ, (_, __, k) => linear("head", k, "pooled", 0)],
+    probabilities: ["Probability",
+      "The softmax turns the logits into probabilities that add up to 1.",
+      "softmax", "probabilities = example.softmax(dim=-1)",
       (_, __, k) => ({
         lines: softmaxLines([...explorer.record.logits.data], k, "classes"),
         from: [["the logit", "logits", [0, k]]],
@@ -249,13 +293,13 @@
     if (!exists) return null;
     const layer = name.startsWith("layers.") ? Number(name.split(".")[1]) : null;
     const part = name.split(".").at(-1);
-    const [title, lesson, code, how] = (layer === null ? OF_MODEL : OF_LAYER)[part] ?? [];
+    const [title, operation, lesson, code, how] = (layer === null ? OF_MODEL : OF_LAYER)[part] ?? [];
     if (!how) return null;
     const at = `layers.${layer}.`;
     const into = layer ? `layers.${layer - 1}.output` : "embedding";
     const isClassToken = part === "tokens" && index[0] === 0;
     return {
-      name, index, title, code,
+      name, index, title, operation, code,
       value: value(name, index),
       digits: ["weights", "probabilities"].includes(part) ? 4 : 3,
       place: placeOf(part, layer, index),

@@ -1,7 +1,8 @@
 "use strict";
 // The picture that the model reads: a shipped one, a drawing, or a file; and a checkpoint's file.
 {
-  const { element, state } = explorer;
+  const { element, packed, paint } = drawing;
+  const { state } = explorer;
   const SIDE = 28; // of the shipped images, in pixels
   const area = SIDE * SIDE;
 
@@ -143,9 +144,9 @@
     const host = document.getElementById("images");
     host.replaceChildren(...vit.shipped.labels.map((label, image) => {
       const canvas = element("canvas");
-      explorer.paint(canvas, SIDE, SIDE, (i) => {
+      paint(canvas, SIDE, SIDE, (i) => {
         const gray = explorer.images[image * area + i];
-        return explorer.packed(gray, gray, gray);
+        return packed(gray, gray, gray);
       });
       return element("button", {
         type: "button",

@@ -29,12 +29,10 @@
     if (byId(location.hash.slice(1))) return; // a link to a place on the page
     explorer.set(explorer.read(location.hash));
   });
-  const themes = new MutationObserver(explorer.draw);
-  themes.observe(document.documentElement, { attributeFilter: ["data-theme"] });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", explorer.draw);
+  drawing.onTheme(explorer.draw);
 
   byId("theme").addEventListener("click", () => {
-    const theme = explorer.theme() === "dark" ? "light" : "dark";
+    const theme = drawing.theme() === "dark" ? "light" : "dark";
     document.documentElement.dataset.theme = theme;
     try {
       localStorage.setItem("mode", theme);

@@ -1,7 +1,8 @@
 "use strict";
 // The image that the model has read, with attention or the effects of its patches laid over it.
 {
-  const { element, number, state, tokenName, grid, packed } = explorer;
+  const { element, number, packed, paint } = drawing;
+  const { state, tokenName, grid } = explorer;
   const byId = (id) => document.getElementById(id);
 
   // the brightness of what the model has read, with the patches where a shuffle has put them
@@ -83,7 +84,9 @@
         else explorer.set({ without: toggled(state.without, patch) });
       },
       drag: (event, box) => explorer.drawAt(event, box),
+      drawing: () => state.tool === "draw",
     });
+    picture.box.classList.add("image");
     picture.canvas.after(overlay);
   }
 
@@ -95,14 +98,14 @@
     const { rows, columns } = grid();
     const { image_size: [height, width] } = explorer.model.sizes;
     picture.size();
-    explorer.paint(picture.canvas, height, width, seen());
+    paint(picture.canvas, height, width, seen());
     picture.canvas.style.opacity = state.overlay === "none" ? 1 : 0.55;
     const { layer, head } = preview ?? state;
     const weights = weightsTo(layer, head, state.token);
     if (state.overlay === "effect") measureEffects();
     const limit = Math.max(...effects.falls.map(Math.abs), 1e-9);
-    explorer.paint(overlay, rows, columns, (patch) => {
-      if (state.overlay === "attention") return packed(255, 150, 30, 245 * Math.sqrt(weights[patch + 1]));
+    paint(overlay, rows, columns, (patch) => {
+      if (state.overlay === "attention") return drawing.attentionOverlay(weights[patch + 1]);
       const fall = state.overlay === "effect" ? effects.falls[patch] ?? 0 : 0;
       const opacity = 210 * Math.abs(fall / limit);
       return fall > 0 ? packed(225, 60, 60, opacity) : packed(60, 130, 230, opacity);

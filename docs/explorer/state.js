@@ -123,25 +123,10 @@ globalThis.explorer = {};
     return `patch ${patch} (row ${Math.floor(patch / columns)}, column ${patch % columns})`;
   };
 
-  // an element with attributes, listeners (names that begin with "on"), and children
-  function element(name, attributes = {}, ...children) {
-    const made = document.createElement(name);
-    for (const [key, value] of Object.entries(attributes)) {
-      if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-      else if (value !== false) made.setAttribute(key, value === true ? "" : value);
-    }
-    made.append(...children);
-    return made;
-  }
-
-  function number(value, digits = 3) {
-    return value.toFixed(digits).replace("-", "−").replace(/^−(0\.0*)$/, "$1");
-  }
-
-  const percent = (value) => `${number(100 * value, 1)} %`;
+  const percent = (share) => drawing.percent(share, 1);
   const say = (words) => { document.getElementById("status").textContent = words; };
 
   Object.assign(explorer, { CHOICES, UNCHANGED, state, set, read, refresh, draw, onDraw });
   Object.assign(explorer, { compute, changed, order, grid, tokenName });
-  Object.assign(explorer, { element, number, percent, say });
+  Object.assign(explorer, { percent, say });
 }

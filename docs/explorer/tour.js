@@ -1,7 +1,8 @@
 "use strict";
 // A first visit, step by step. The page has the words of each step, its place, and its choices.
 {
-  const { state, percent, number } = explorer;
+  const { number } = drawing;
+  const { state, percent } = explorer;
   const byId = (id) => document.getElementById(id);
   const steps = [...document.querySelectorAll("#tour-steps li")];
   const VALUES = {

@@ -1,7 +1,8 @@
 "use strict";
 // What the page shows beside the image: the prediction, the heads, and a map for every tensor.
 {
-  const { element, number, percent, state, tokenName, grid, top, toggled } = explorer;
+  const { element, number, packed, paint } = drawing;
+  const { percent, state, tokenName, grid, top, toggled } = explorer;
   const byId = (id) => document.getElementById(id);
 
   // a list of one bar per class; a click explains the number
@@ -89,10 +90,10 @@
   // the class token has a cell of its own above the grid of patches
   function drawHeads() {
     const { rows, columns } = grid();
-    const colorOf = explorer.attentionColors();
+    const colorOf = drawing.attentionColors();
     for (const { layer, head, name, canvas, show, on } of heads) {
       const weights = explorer.weightsTo(layer, head, state.token);
-      explorer.paint(canvas, rows + 1, columns, (i) => {
+      paint(canvas, rows + 1, columns, (i) => {
         if (i > 0 && i < columns) return 0;
         return colorOf(weights[i === 0 ? 0 : i - columns + 1]);
       });
@@ -185,11 +186,11 @@
       words.replaceChildren(element("b", {}, `patch ${patch()}`), ` ${rows} × ${columns}`);
       zoom.size();
       const { mean, std } = explorer.model.about;
-      explorer.paint(zoom.canvas, rows, columns, (i) => {
+      paint(zoom.canvas, rows, columns, (i) => {
         const channel = Math.floor(i / columns / columns);
         const value = explorer.value("patches", [patch(), i]);
         const gray = 255 * (value * std[channel] + mean[channel]);
-        return explorer.packed(gray, gray, gray);
+        return packed(gray, gray, gray);
       });
     });
   }

@@ -1,7 +1,8 @@
 "use strict";
 // The panel "Why this number?".
 {
-  const { element, number, state } = explorer;
+  const { element, number } = drawing;
+  const { state } = explorer;
 
   // go to the map that shows a number, and explain it
   function follow(name, index) {
@@ -32,8 +33,9 @@
   function tableOf({ names, terms, bias, total, products: sumOfProducts }) {
     const largest = Math.max(...terms.map(({ product }) => Math.abs(product)), 1e-12);
     const heads = [...names, "product"].map((name) => element("th", { scope: "col" }, name));
-    const added = bias === undefined ? "" : `, plus bias ${number(bias)}: ${number(total)}`;
-    const words = `Sum of these ${terms.length} products: ${number(sumOfProducts)}${added}`;
+    const added = bias === undefined ? ""
+      : `; with the bias ${number(bias)}, the result is ${number(total)}`;
+    const words = `The ${terms.length} products add up to ${number(sumOfProducts)}${added}`;
     return [
       element("p", { class: "sum" }, words),
       element("table", {}, element("caption", {}, "The largest products come first."),
@@ -52,13 +54,14 @@
     document.getElementById("why-empty").hidden = Boolean(found);
     panel.replaceChildren();
     if (!found) return;
-    const { title, place, lines = [], table, from = [], code, lesson, digits } = found;
+    const { title, operation, place, lines = [], table, from = [], code, lesson, digits } = found;
     const links = from.flatMap(([label, ...to], i) => [i ? " or " : "Go to ", link(label, to)]);
     const [section] = lesson.match(/(?<=#)[\d.]+/);
     const shownValue = element("output", {}, number(found.value, digits));
     panel.append(
       element("p", { class: "value" }, element("b", {}, title), shownValue),
       element("p", { class: "place" }, place),
+      element("p", {}, operation),
       element("ol", { hidden: !lines.length }, ...lines.map((line) => element("li", {}, line))),
       element("p", { hidden: !from.length }, ...links),
       element("p", { class: "code" }, element("code", {}, code)),

@@ -6,7 +6,6 @@ The browser is Debian's Chromium, or the program that the variable CHROMIUM name
 import functools
 import http.server
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -15,25 +14,20 @@ from pathlib import Path
 
 import pytest
 from lab import COURSE, Lab, running_lab
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from tools.explorer_page import write_explorer
+from tools.lesson_figures import chromium
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 WAITS = 60_000  # ms, only to keep a test from waiting forever
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Chromium without a window; where there is none the tests fail, so that none is skipped in silence."""
-    program = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    if program is None:
-        pytest.fail("no Chromium or Chrome was found: install one, or name its program in CHROMIUM")
-    with sync_playwright() as playwright:
-        # Chromium's own sandbox cannot start as root in a container.
-        options = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-        expect.set_options(timeout=WAITS)
-        yield playwright.chromium.launch(executable_path=program, args=options)
+    expect.set_options(timeout=WAITS)
+    with chromium() as program:
+        yield program
 
 
 @pytest.fixture(scope="module")

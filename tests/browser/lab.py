@@ -3,7 +3,6 @@
 Settings, runtime files and the copy lie in a folder of their own, so that a test changes no file of the course.
 """
 
-import io
 import json
 import os
 import re
@@ -19,9 +18,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import nbformat
-import numpy as np
 from nbformat.v4 import new_notebook
-from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
 from tools.my_course import Copies
@@ -44,7 +41,6 @@ CONTEXT = "jupyterapp.shell.currentWidget?.context"
 RENDERED = """[...document.querySelectorAll(".jp-NotebookPanel:not(.lm-mod-hidden)")].some(panel =>
     [...panel.querySelectorAll(".jp-MarkdownCell")].every(cell => cell.querySelector(".jp-MarkdownOutput > *")) &&
     [...panel.querySelectorAll("img")].every(image => image.complete))"""
-PNG = "image => fetch(image.src).then(answer => answer.bytes()).then(bytes => [...bytes])"
 
 
 @dataclass
@@ -120,12 +116,6 @@ def wait_for_cells(page: Page) -> None:
     expect(prompts(page).first).not_to_have_text("[ ]:")
     expect(prompts(page).filter(has_text="*")).to_have_count(0, timeout=600_000)
     wait_for_kernel(page)
-
-
-def pixels(picture: bytes | Locator) -> np.ndarray:
-    """Return the pixels of a PNG file, or of the one that an image in the browser shows."""
-    data = bytes(picture.evaluate(PNG)) if isinstance(picture, Locator) else picture
-    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"), dtype=int)
 
 
 @contextmanager

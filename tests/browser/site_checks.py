@@ -38,6 +38,7 @@ def ready(page: Page) -> None:
         """async () => {
             for (const details of document.querySelectorAll("article details")) details.open = true;
             for (const image of document.images) {
+                if (!image.checkVisibility()) continue; // a still, which a live figure has replaced
                 image.scrollIntoView();
                 await image.decode().catch(() => null);
             }

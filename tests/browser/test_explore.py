@@ -1,21 +1,25 @@
-"""The explorers in JupyterLab answer to mouse, touch and keys.
+"""The lessons' figures compute in the browser what Python computes, and respond to mouse, touch and keys."""
 
-The page must show what the same explorer, put into the same state in this process, draws: pixel by pixel.
-"""
+import ast
+import functools
+import json
+import shutil
 
-import time
-
-import numpy as np
 import pytest
-from lab import Lab, notebook, pixels, run_all, wait_for_cells
+import torch
+from lab import Lab, notebook, run_all, wait_for_cells
 from lab_findings import visible_findings
 from nbformat.v4 import new_code_cell
 from playwright.sync_api import Locator, Page, expect
-from site_checks import Traffic
+from site_checks import DESKTOP, PHONE, Traffic, barriers, overflow, show
+
+from tools.lesson_figures import FONT, PAGE, live, scripts
+from vit_course.explore.explorer import FIGURES, STORED
 
 PATH = "notebooks/all_explorers.ipynb"
 SETUP = """\
-from vit_course import explore
+import torch
+from vit_course import VisionTransformer, explore
 from vit_course.data import load_sample, load_test_images
 from vit_course.weights import load_trained
 
@@ -30,185 +34,307 @@ CALLS = {
     "schedule": "explore.schedule()",
     "head_ablation": "explore.head_ablation(model, sample.images, sample.labels, about=about)",
 }
+HEAD = """<html lang="en"><meta name="viewport" content="width=device-width">
+<style>[data-theme="dark"] { background: #14171d; }</style>"""
+OTHER_THEME = """[...document.querySelectorAll(".vit-figure")].filter(
+    figure => figure.style.colorScheme !== document.documentElement.dataset.theme).map(figure => figure.className)"""
+DIGITS = "explore.patches(sample.images[0])"
+BATCH = "explore.einops(letters)"
+PATTERNS = [  # operation, pattern, sizes, reduction: right ones, then one for each of einops' messages
+    ("rearrange", "c (gh p1) (gw p2) -> (gh gw) (c p1 p2)", "p1=16, p2=16", "mean"),
+    ("rearrange", "c (p1 gh) (p2 gw) -> c (gh p1) (gw p2)", "p1 = 16,p2=16,", "mean"),
+    ("rearrange", "c ... -> (...) c 1", "", "mean"),
+    ("reduce", "c (h 4) (w 2) -> c h w", "", "max"),
+    ("reduce", "c h w -> h w", "", "sum"),
+    ("reduce", "c h w -> ", "", "mean"),
+    ("reduce", "... c h w -> ... w ()", "", "min"),
+    ("repeat", "c h w -> h (n w) c 2", "n=3", "mean"),
+    ("repeat", "c h w -> c h (w 2)", "", "mean"),
+    ("rearrange", "c h w - h w c", "", "mean"),
+    ("rearrange", "c h w -> w h -> c", "", "mean"),
+    ("rearrange", "c h -> h c", "", "mean"),
+    ("rearrange", "... a b c d -> a b c d ...", "", "mean"),
+    ("rearrange", "c h w -> c h w d e", "", "mean"),
+    ("rearrange", "c h w -> c h w 2", "", "mean"),
+    ("rearrange", "c h w -> ... c h w", "", "mean"),
+    ("rearrange", "(... c) h w -> ... c h w", "", "mean"),
+    ("rearrange", "c h h -> c h", "", "mean"),
+    ("rearrange", "c h w. -> c h w", "", "mean"),
+    ("rearrange", "c ... ... -> c ...", "", "mean"),
+    ("rearrange", "c ((h) w) -> c h w", "", "mean"),
+    ("rearrange", "c h) w -> c h w", "", "mean"),
+    ("rearrange", "c (h w -> c h w", "", "mean"),
+    ("rearrange", "c h! w -> c h w", "", "mean"),
+    ("rearrange", "c 2h w -> c h w", "", "mean"),
+    ("rearrange", "c _h w -> c h w", "", "mean"),
+    ("rearrange", "c (a b) w -> c a b w", "", "mean"),
+    ("rearrange", "c (a b) w -> c a b w", "a=7", "mean"),
+    ("rearrange", "c h w -> c h w", "h=5", "mean"),
+    ("rearrange", "c h w -> c h w", "p1=5", "mean"),
+    ("rearrange", "c h w -> c h w", "h_=5", "mean"),
+    ("rearrange", "c h w -> c h w", "h=x", "mean"),
+    ("reduce", "c h w -> c k", "", "mean"),
+    ("reduce", "c h w 0 -> c", "", "mean"),
+    ("repeat", "c h w -> c h", "", "mean"),
+    ("repeat", "c h w -> c h w n", "", "mean"),
+    ("repeat", "c h w -> c h (n w)", "n=100000", "mean"),
+]
+STATES = {
+    CALLS["attention"]: [
+        dict(),
+        dict(selected=(0, 6), layer=0, head=2),
+        dict(selected=None, layer=1, head=3),
+        dict(selected=None, layer=3, rollout=True),
+        dict(selected=(5, 1), layer=2, rollout=True),
+    ],
+    CALLS["positions"]: [dict(), dict(selected=(0, 6)), dict(selected=(6, 2)), dict(selected=None)],
+    CALLS["patches"]: [
+        dict(),
+        dict(patch_size=8, selected=(0, 11)),
+        dict(patch_size=12, order="(p1 p2 c)", selected=(3, 1)),
+    ],
+    DIGITS: [dict(patch_size=1, selected=(20, 27)), dict(patch_size=28, selected=(0, 0))],
+    CALLS["einops"]: [
+        dict(zip(("operation", "pattern", "sizes", "reduction"), each, strict=True)) for each in PATTERNS
+    ],
+    BATCH: [dict(), dict(pattern="(b1 b2) c h w -> (b1 h) (b2 w) c", sizes="b1=2", selected=(2, 1))],
+    CALLS["schedule"]: [
+        dict(),
+        dict(peak=0.02, total_steps=50, warmup_steps=10, final_share=0.25, step=12),
+        dict(total_steps=2, warmup_steps=60, step=60),
+        dict(warmup_steps=0, total_steps=3),
+    ],
+    CALLS["head_ablation"]: [dict(), dict(off=[(1, 2)]), dict(off=[(0, 0), (0, 3), (3, 1)])],
+}
+SPOILS = {  # one computation of each figure
+    CALLS["attention"]: ("attention.js", "return sum / heads", "return sum"),
+    CALLS["positions"]: ("positions.js", "value / length", "value"),
+    CALLS["patches"]: ("patches.js", "row * p + y", "row * p + x"),
+    CALLS["einops"]: ("einops.js", "place + k * stride", "place + k"),
+    CALLS["schedule"]: ("schedule.js", "Math.cos", "Math.sin"),
+    CALLS["head_ablation"]: ("head_ablation.js", "[...bits].map(Number)", "[...bits].map((bit) => 1 - bit)"),
+}
 
 
-class Shown:
-    """An explorer on the page, made anew, and its twin in this process."""
-
-    def __init__(self, page: Page, name: str) -> None:
-        here = {}
-        exec(SETUP, here)
-        self.page, self.twin = page, eval(CALLS[name], here)
-        self.cell = notebook(page).locator(".jp-CodeCell").filter(has_text=f"explore.{name}(")
-        self.picture = self.cell.locator(".vit-picture")
-        self.image = self.picture.locator("img")
-        prompt = self.cell.locator(".jp-InputPrompt")
-        number = prompt.inner_text()
-        self.cell.locator(".cm-content").press("Control+Enter")
-        expect(prompt).not_to_have_text(number)
-        wait_for_cells(page)
-        self.picture.scroll_into_view_if_needed()
-        self.check()
-
-    def control(self, name: str) -> Locator:
-        """Return the widget of a control, found by its description, as a reader finds it."""
-        words = self.twin.controls[name].description
-        return self.cell.locator(".widget-inline-hbox, .widget-checkbox").filter(has_text=words)
-
-    def slide(self, name: str, key: str) -> None:
-        """Press a key on a slider's handle."""
-        self.cell.get_by_role("slider", name=self.twin.controls[name].description).press(key)
-
-    def point(self, row: int, column: int, place: int = 0) -> dict[str, float]:
-        """Return where the middle of a cell lies, in pixels from the image's corner."""
-        left, top, width, height = self.twin.picture.places[place]
-        rows, columns = self.twin.picture.shape
-        box = self.image.bounding_box()
-        x, y = left + width * (column + 0.5) / columns, top + height * (row + 0.5) / rows
-        return dict(x=x * box["width"], y=y * box["height"])
-
-    def click(self, row: int, column: int, place: int = 0) -> None:
-        """Click the middle of a cell."""
-        self.image.click(position=self.point(row, column, place))
-
-    def check(self, **state) -> None:
-        """Put the twin into a state (``selected``, ``pressed`` or controls); wait until the page says and shows it."""
-        for name, value in state.items():
-            if name in ("selected", "pressed"):
-                setattr(self.twin.picture, name, value)
-            else:
-                self.twin.controls[name].value = value
-        expect(self.picture.get_by_role("status")).to_have_text(self.twin.text)
-        wanted = pixels(self.twin.picture.png)
-        last = time.monotonic() + 60
-        while not np.array_equal(pixels(self.image), wanted) and time.monotonic() < last:
-            time.sleep(0.05)  # two states may have the same words
-        np.testing.assert_array_equal(pixels(self.image), wanted)
-        cursors = 0 if self.twin.picture.selected is None else len(self.twin.picture.places)
-        expect(self.picture.locator(".vit-picture-cursor")).to_have_count(cursors)
+@functools.cache
+def names() -> dict:
+    """Run the set-up once."""
+    here = {}
+    exec(SETUP, here)
+    return here
 
 
-def write_explorers(lab: Lab, names: list[str]) -> None:
-    """Write a notebook with these explorers."""
-    lab.write(PATH, [new_code_cell(SETUP.strip()), *(new_code_cell(CALLS[name]) for name in names)])
+def made(call: str, state: dict | None = None):
+    """Make an explorer in this process, and put it into a state."""
+    view = eval(call, names())
+    for name, value in (state or {}).items():
+        setattr(view, name, value)
+    return view
 
 
-@pytest.fixture(scope="module")
-def page(lab: Lab, new_page):
-    """All explorers in one notebook; at the end nothing was amiss, and nothing scrolls or is cut off."""
-    page = new_page(has_touch=True)
-    traffic = Traffic(page, lab.url)
-    write_explorers(lab, list(CALLS))
+def write_page(path, views) -> str:
+    """Write a page with these figures, as the website has them; return its address."""
+    figures = "".join(f'<div class="cell"><div class="cell_output"></div>{live(stored(view))}</div>' for view in views)
+    folder = FIGURES.as_uri() if not (path.parent / "figures").exists() else "figures"
+    page = PAGE.format(scripts=scripts([view.kind for view in views], folder), live=figures, font=FONT)
+    path.write_text(page.replace("<meta", HEAD + "<meta", 1), encoding="utf-8")
+    return path.as_uri()
+
+
+def stored(view) -> dict:
+    return json.loads(json.dumps(view._repr_mimebundle_()[1][STORED]))
+
+
+def differences(page: Page, views) -> list[str]:
+    """Return the words of Python that the page has not, and name the figures whose values differ."""
+    figures = page.locator(".vit-figure")
+    expect(figures).to_have_count(len(views))
+    found = []
+    for figure, view in zip(figures.all(), views, strict=True):
+        if figure.get_by_role("status").text_content() != view.text:
+            found.append(f"{figure.get_by_role('status').text_content()} instead of {view.text}")
+        ours = figure.evaluate("figure => figure.values && [...figure.values]")
+        theirs = None if view.values is None else view.values.flatten().double()
+        if (ours is None) != (theirs is None) or (
+            ours is not None and not torch.allclose(torch.tensor(ours).double(), theirs, rtol=1e-5, atol=1e-6)
+        ):
+            found.append(f"values of {view.kind}: {view.text}")
+    return found
+
+
+@pytest.mark.parametrize("call", STATES)
+def test_words_and_values_are_python_s(call, new_page, tmp_path):
+    page = new_page()
+    traffic = Traffic(page, "file://")
+    views = [made(call, state) for state in STATES[call]]
+    page.goto(write_page(tmp_path / "page.html", views))
+    assert differences(page, views) == []
+    assert traffic.problems == []
+
+
+@pytest.mark.parametrize("call", SPOILS)
+def test_a_spoiled_computation_is_found(call, new_page, tmp_path):
+    name, old, new = SPOILS[call]
+    script = shutil.copytree(FIGURES, tmp_path / "figures") / name
+    text = script.read_text(encoding="utf-8")
+    assert old in text
+    script.write_text(text.replace(old, new), encoding="utf-8")
+    page, views = new_page(), [made(call, state) for state in STATES[call]]
+    page.goto(write_page(tmp_path / "page.html", views))
+    assert differences(page, views) != []
+
+
+def figure_of(page: Page, kind: str) -> Locator:
+    """Return a figure on the page, in view."""
+    figure = page.locator(f".vit-figure.{kind}")
+    figure.scroll_into_view_if_needed()
+    return figure
+
+
+def press(figure: Locator, cell: tuple[int, int], grid: tuple[int, int], *, map: int = 0, how: str = "click") -> None:
+    """Click or tap the middle of a cell of one of the figure's maps, or move the mouse there."""
+    cells = figure.locator(".vit-cells").nth(map)
+    box = cells.bounding_box()
+    x, y = (
+        box[side] * (at + 0.5) / size
+        for side, at, size in zip(("width", "height"), cell[::-1], grid[::-1], strict=True)
+    )
+    getattr(cells, how)(position={"x": x, "y": y})
+
+
+def use(page: Page) -> dict[str, dict]:
+    """Use every figure by mouse, finger and keys; return the states in which they must be then."""
+    attention = figure_of(page, "attention")
+    press(attention, (1, 5), (7, 7))
+    attention.locator(".vit-cells").first.press("ArrowRight")
+    attention.get_by_label("layer").first.press("ArrowLeft")
+    attention.get_by_role("button", name="head 1").click()
+
+    patches = figure_of(page, "patches")
+    press(patches, (2, 11), (6, 12), how="tap")
+    patches.get_by_label("patch size").press("ArrowRight")
+    patches.get_by_label("order").select_option("(p1 p2 c)")
+
+    einops = figure_of(page, "einops")
+    field = einops.get_by_label("pattern")
+    field.fill("")
+    field.press_sequentially("c (gh p1) (gw p2) -> c (p1 gh) (p2 gw)")
+    einops.get_by_label("sizes").press_sequentially("p1=16, p2=16")
+    press(einops, (2, 5), (6, 6))
+
+    positions = figure_of(page, "positions")
+    press(positions, (0, 6), (7, 7), map=1)
+    positions.locator(".vit-cells").first.press("Escape")
+
+    schedule = figure_of(page, "schedule")
+    schedule.get_by_label("warm-up steps").press("ArrowRight")
+    schedule.locator(".vit-cells").press("End")
+    schedule.locator(".vit-cells").press("ArrowLeft")
+
+    heads = figure_of(page, "head_ablation")
+    press(heads, (1, 2), (4, 4))
+    heads.locator(".vit-cells").focus()
+    for key in ("Home", "ArrowUp", "ArrowRight", "ArrowRight", "ArrowRight", "Enter", "ArrowLeft", "Space", "Space"):
+        page.keyboard.press(key)
+    return {
+        "attention": dict(selected=(1, 6), layer=2, head=1),
+        "patches": dict(patch_size=12, selected=(2, 7), order="(p1 p2 c)"),
+        "einops": dict(pattern="c (gh p1) (gw p2) -> c (p1 gh) (p2 gw)", sizes="p1=16, p2=16", selected=(2, 5)),
+        "positions": dict(selected=None),
+        "schedule": dict(warmup_steps=101, step=998),
+        "head_ablation": dict(off=[(0, 3), (1, 2)]),
+    }
+
+
+def expect_states(page: Page, states: dict[str, dict]) -> dict:
+    """Wait until each figure has the words of its twin in this process; return the twins."""
+    twins = {kind: made(CALLS[kind], state) for kind, state in states.items()}
+    for kind, twin in twins.items():
+        expect(page.locator(f".vit-figure.{kind} [role=status]")).to_have_text(twin.text, use_inner_text=False)
+    return twins
+
+
+def open_figures(lab: Lab, page: Page, kinds: list[str]) -> None:
+    """Open a notebook with these figures, run it, and show at its end what Python says of them."""
+    cells = [SETUP.strip(), *(f"{kind} = {CALLS[kind]}\n{kind}" for kind in kinds)]
+    said = f"[view.text for view in [{', '.join(kinds)}]]"
+    lab.write(PATH, [new_code_cell(source) for source in [*cells, said]])
     lab.open(page, PATH)
     run_all(page)
-    yield page
-    assert traffic.problems == []
+
+
+def test_all_of_them_in_jupyterlab_follow_the_reader_and_python_follows_them(lab, new_page):
+    page = new_page(has_touch=True)
+    traffic = Traffic(page, lab.url)
+    open_figures(lab, page, list(CALLS))
+    twins = expect_states(page, use(page))
+    last = notebook(page).locator(".jp-CodeCell").last
+    last.locator(".cm-content").press("Control+Enter")
+    wait_for_cells(page)
+    said = ast.literal_eval(last.locator(".jp-OutputArea-output").inner_text())
+    assert said == [twins[kind].text for kind in CALLS]
     assert visible_findings(page) == []
+    assert traffic.problems == []
 
 
-def test_attention_answers_to_clicks_touch_and_controls(page):
-    shown = Shown(page, "attention")
-    before = pixels(shown.image)
-    shown.click(1, 5)
-    shown.check(selected=(1, 5))
-    assert (pixels(shown.image) != before).any()
-    shown.click(6, 3, place=1)  # in the map
-    shown.check(selected=(6, 3))
-    shown.image.tap(position=shown.point(5, 1))
-    shown.check(selected=(5, 1))
-    shown.slide("layer", "ArrowLeft")
-    shown.check(layer=2)
-    shown.control("head").locator("select").select_option("1")
-    shown.check(head=1)
-    shown.control("rollout").locator("input").check()
-    shown.check(rollout=True)
+def test_hover_shows_a_preview_and_a_click_pins_it(new_page, tmp_path):
+    page = new_page()
+    page.goto(write_page(tmp_path / "page.html", [made(CALLS["attention"])]))
+    figure = figure_of(page, "attention")
+    words, status = figure.locator(".vit-text"), figure.get_by_role("status")
+    before = words.inner_text()
+    press(figure, (0, 2), (7, 7), how="hover")
+    expect(words).to_contain_text("Patch (0, 2)")
+    expect(status).to_contain_text("Patch (3, 3)")
+    expect(page.locator(".vit-tip")).to_have_text("patch (0, 2)")
+    page.mouse.move(5, 5)
+    expect(words).to_have_text(before)
+    press(figure, (0, 2), (7, 7))
+    page.mouse.move(5, 5)
+    expect(status).to_contain_text("Patch (0, 2)")
+    press(figure, (6, 0), (7, 7), map=1, how="hover")
+    weight = made(CALLS["attention"], dict(selected=(0, 2))).values[1 + 6 * 7]
+    expect(page.locator(".vit-tip")).to_have_text(f"patch (6, 0): {100 * weight:.1f} %")
+    figure.get_by_role("button", name="Play").click()
+    expect(figure.locator("figcaption").nth(1)).to_have_text("layer 0, mean of its heads")
+    expect(figure.locator("figcaption").nth(1)).to_have_text("layer 3, mean of its heads")
 
 
-def test_attention_by_the_keyboard_alone(page):
-    """Tab leads from the last control to the picture; arrows move there, and Escape selects the class token."""
-    shown = Shown(page, "attention")
-    box = shown.control("class_token").locator("input")
-    box.focus()
-    page.keyboard.press("Tab")
-    expect(shown.picture).to_be_focused()
-    outline = "frame => getComputedStyle(frame).outlineStyle + getComputedStyle(frame).outlineWidth"
-    assert shown.picture.evaluate(outline) == "solid3px"
-    page.keyboard.press("Escape")
-    shown.check(selected=None)
-    expect(box).to_be_checked()
-    for key in ("ArrowUp", "ArrowUp", "End"):  # the first goes to the middle
-        page.keyboard.press(key)
-    shown.check(selected=(2, 6))
-    expect(box).not_to_be_checked()
-    cells = notebook(page).locator(".jp-Cell")
-    count = cells.count()
-    page.keyboard.press("b")  # in the notebook it would insert a cell
-    page.keyboard.press("ArrowLeft")
-    shown.check(selected=(2, 5))
-    expect(cells).to_have_count(count)
-    expect(shown.picture).to_be_focused()
+def test_on_a_page_they_can_be_used_by_everybody_and_nothing_jumps(new_page, tmp_path):
+    """At both widths, in light and dark, without Python but for the heads, whose model is not on this page."""
+    page = new_page(has_touch=True)
+    page.goto(write_page(tmp_path / "page.html", [made(call) for call in CALLS.values()]))
+    problems = []
+    for size in (DESKTOP, PHONE):
+        for theme in ("light", "dark"):
+            show(page, size, theme)
+            problems += overflow(page) + barriers(page)
+            problems += page.evaluate(OTHER_THEME)
+    assert problems == []
+    show(page, DESKTOP, "light")
+    heights = "[...document.querySelectorAll('.vit-figure')].map(figure => figure.offsetHeight)"
+    before = page.evaluate(heights)
+    states = use(page)
+    del states["head_ablation"]
+    expect_states(page, states)
+    expect(page.locator(".head_ablation [role=status]")).to_have_text("The model could not be loaded.")
+    assert page.evaluate(heights) == before
 
 
-def test_patches_of_a_rectangular_image(page):
-    shown = Shown(page, "patches")
-    last = shown.twin.picture.shape[1] - 1
-    shown.click(0, last)
-    shown.check(selected=(0, last))
-    size = shown.twin.controls["patch_size"]
-    shown.slide("patch_size", "ArrowRight")
-    shown.check(patch_size=size.options[size.options.index(size.value) + 1])
-    shown.control("order").locator("select").select_option("(p1 p2 c)")
-    shown.check(order="(p1 p2 c)")
-
-
-def test_patterns_right_and_wrong(page):
-    shown = Shown(page, "einops")
-    field = shown.control("pattern").locator("input")
-    for pattern in ("c h -> h c", "c h w -> c h w d"):
-        field.fill("")
-        field.press_sequentially(pattern)
-        shown.check(pattern=pattern)
-    assert "Identifiers only on one side of expression (should be on both): {'d'}" in shown.twin.message
-    field.fill("c (gh p1) (gw p2) -> c (p1 gh) (p2 gw)")
-    shown.control("sizes").locator("input").press_sequentially("p1=16, p2=16")
-    shown.check(pattern="c (gh p1) (gw p2) -> c (p1 gh) (p2 gw)", sizes="p1=16, p2=16")
-    assert shown.twin.message is None
-    shown.click(2, 5)
-    shown.check(selected=(2, 5))
-
-
-def test_positions_are_clicked_in_the_mosaic(page):
-    shown = Shown(page, "positions")
-    shown.click(0, 6, place=1)
-    shown.check(selected=(0, 6))
-    shown.control("class_token").locator("input").check()
-    shown.check(class_token=True)
-
-
-def test_the_schedule_by_sliders_and_keys(page):
-    shown = Shown(page, "schedule")
-    shown.slide("warmup_steps", "ArrowRight")
-    shown.check(warmup_steps=101)
-    shown.slide("final", "PageUp")
-    readout = shown.control("final").locator(".widget-readout")
-    expect(readout).not_to_have_text("0.00")
-    shown.check(final=float(readout.inner_text()))
-    shown.picture.press("End")
-    shown.picture.press("ArrowLeft")
-    shown.check(selected=(0, 998))
-
-
-def test_heads_are_switched_by_click_and_space_and_not_by_dragging(page):
-    shown = Shown(page, "head_ablation")
-    shown.click(1, 2)
-    shown.check(selected=(1, 2), pressed=[(1, 2)])
-    shown.picture.press("ArrowUp")
-    shown.picture.press("ArrowLeft")
-    shown.picture.press(" ")
-    shown.check(selected=(0, 1), pressed=[(1, 2), (0, 1)])
-    shown.picture.press("Enter")  # on again
-    shown.check(pressed=[(1, 2)])
-    shown.image.drag_to(shown.image, source_position=shown.point(0, 1), target_position=shown.point(0, 3))
-    shown.check(selected=(0, 3))  # the selection follows the mouse, and no head is switched
-    shown.control("heads").locator("select").select_option("layer 0 off")
-    shown.check(heads="layer 0 off")
+@pytest.mark.parametrize("protocol", ["file", "http"])
+def test_on_the_website_a_figure_replaces_its_still_picture_and_heads_are_switched_off(protocol, home, site, new_page):
+    start = home if protocol == "http" else site.as_uri() + "/"
+    page = new_page()
+    traffic = Traffic(page, start)
+    page.goto(start + "notebooks/09_inside_the_model.html")
+    expect(page.locator(".vit-figure")).to_have_count(3)
+    expect(page.locator("img[alt^='explore.']").first).to_be_hidden()
+    heads = figure_of(page, "head_ablation")
+    press(heads, (1, 2), (4, 4))
+    heads.locator("select").select_option("layer 0 off")
+    sample, model, about = (names()[name] for name in ("sample", "model", "about"))
+    twin = names()["explore"].head_ablation(model, sample.images, sample.labels, about=about, count=200)
+    twin.off = [(0, head) for head in range(4)]
+    expect(heads.get_by_role("status")).to_have_text(twin.text)
+    assert heads.evaluate("figure => figure.values") == twin.values.tolist()
+    assert traffic.problems == []

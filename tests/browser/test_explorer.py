@@ -53,7 +53,7 @@ def assert_bars(page, model, images):
 
 def click_cell(page, part, row, column, rows, columns):
     """Click a cell of a map."""
-    cells = page.locator(f'[data-part="{part}"] .cells')
+    cells = page.locator(f'[data-part="{part}"] .vit-cells')
     cells.scroll_into_view_if_needed()
     box = cells.bounding_box()
     cells.click(position={"x": (column + 0.5) * box["width"] / columns, "y": (row + 0.5) * box["height"] / rows})
@@ -94,7 +94,8 @@ def test_the_page_of_the_site_is_whole_has_no_barriers_and_the_tour_ends(home, s
     for address in lessons:
         file, anchor = unquote(address).split("#")
         assert f'id="{anchor}"' in (site / "notebooks" / file).read_text(encoding="utf-8"), address
-    parts = {site / "explorer.html", *(site / "explorer").iterdir(), site / "_static" / "favicon.svg"}
+    shared = [site / "figures" / name for name in ("drawing.js", "drawing.css")]
+    parts = {site / "explorer.html", *(site / "explorer").iterdir(), *shared, site / "_static" / "favicon.svg"}
     assert sum(len(gzip.compress(path.read_bytes())) for path in parts) <= 600_000
 
 
@@ -219,7 +220,7 @@ def test_patches_that_are_left_out_and_their_effects(page):
     assert falls.max() < 0.06
     torch.testing.assert_close(torch.tensor(page.evaluate("explorer.effects.falls")), falls, rtol=0, atol=1e-4)
     page.get_by_role("radio", name="leaves out").check()
-    box = page.locator("#picture .cells").bounding_box()
+    box = page.locator("#picture .vit-cells").bounding_box()
     for row, column in [(2, 5), (3, 4)]:
         page.mouse.click(box["x"] + (column + 0.5) * box["width"] / 7, box["y"] + (row + 0.5) * box["height"] / 7)
     wanted = logits_without(2 * 7 + 5, 3 * 7 + 4).softmax(dim=-1)
@@ -236,7 +237,7 @@ def test_a_drawing_is_classified_as_it_grows(page):
     page.get_by_role("radio", name="draws").check()
     page.locator("#clear").click()
     expect(page.locator("#label")).to_have_text("Your drawing has no label.")
-    box = page.locator("#picture .cells").bounding_box()
+    box = page.locator("#picture .vit-cells").bounding_box()
     page.mouse.move(box["x"] + 60, box["y"] + 60)
     page.mouse.down()
     page.mouse.move(box["x"] + 200, box["y"] + 200, steps=12)
@@ -244,7 +245,7 @@ def test_a_drawing_is_classified_as_it_grows(page):
     page.wait_for_function("explorer.picture.data.some((value) => value > 0.8)")
     page.evaluate("new Promise(requestAnimationFrame)")
     assert_bars(page, MODEL, current_picture(page))
-    picture = page.locator("#picture .cells")  # and by keys
+    picture = page.locator("#picture .vit-cells")  # and by keys
     drawn = page.evaluate("explorer.picture.data.filter((value) => value > 0.5).length")
     picture.focus()
     for key in ("Home", "ArrowDown", "Enter"):
@@ -284,7 +285,7 @@ def test_another_checkpoint_takes_the_model_s_place(page, tmp_path):
     assert_bars(page, model, (pixels - 0.3) / 0.4)
     click_cell(page, "embedding", 3, 5, 17, 8)
     expect(page.locator("#why .place")).to_have_text("patch 2 (row 0, column 2), feature 5")
-    page.locator("#zoom .cells").click(position={"x": 40, "y": 40})  # the last of 2 x 2 pixels, 24 px each
+    page.locator("#zoom .vit-cells").click(position={"x": 40, "y": 40})  # the last of 2 x 2 pixels, 24 px each
     expect(page.locator("#why .place")).to_have_text("patch 2, value 3")
     shutil.copyfile(tmp_path / "weights.safetensors", tmp_path / "cut.safetensors")
     (tmp_path / "cut.safetensors").write_bytes((tmp_path / "weights.safetensors").read_bytes()[:1000])
@@ -294,7 +295,7 @@ def test_another_checkpoint_takes_the_model_s_place(page, tmp_path):
 
 def test_by_keys_alone_and_in_words(page):
     """Arrow keys say each number, Enter explains it, its parts lead on, and Back leads back."""
-    queries = page.locator('[data-part="queries"] .cells')
+    queries = page.locator('[data-part="queries"] .vit-cells')
     queries.focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
         queries.press(key)
@@ -332,7 +333,7 @@ def test_the_address_holds_the_state(page, explorer_page, new_page):
 def test_on_a_phone_by_touch(explorer_page, new_page):
     page = new_page(viewport=PHONE, has_touch=True)
     page.goto(explorer_page + "#image=0")
-    page.locator('[data-part="scores"] .cells').tap(position={"x": 100, "y": 60})
+    page.locator('[data-part="scores"] .vit-cells').tap(position={"x": 100, "y": 60})
     expect(page.locator("#why .value b")).to_have_text("Score")
     expect(page.locator("#why")).to_be_in_viewport()
     page.locator("#sheet").tap()

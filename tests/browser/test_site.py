@@ -217,7 +217,7 @@ def test_a_page_that_is_missing_leads_back_and_a_link_elsewhere_shows_a_picture(
 
 @pytest.mark.parametrize("path", lessons(), ids=lambda path: path.stem)
 def test_a_lesson_can_be_opened_elsewhere_and_its_pictures_wait_until_they_are_near(path, site):
-    """The words of a picture are shown nowhere; below each explorer's still a line says where it can be touched."""
+    """The words of a picture are shown nowhere; each explorer's still has what makes a live figure of it."""
     name, copy = path.relative_to(ROOT), f"colab/{path.name}"
     page = text_of(site, f"notebooks/{path.stem}.html")
     links = set(map(unescape, re.findall(r'href="([^"]+)"', page)))
@@ -232,7 +232,7 @@ def test_a_lesson_can_be_opened_elsewhere_and_its_pictures_wait_until_they_are_n
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code" and cell["outputs"]]
     explorers = [source for source in code if re.search(r"\bexplore\.\w+\(", source)]
-    assert page.count('class="course-touch"') == len(explorers)
+    assert page.count('class="vit-stored"') == len(explorers)
 
 
 SOURCES = {

@@ -1,19 +1,19 @@
-"""Pictures that answer when touched: one call each, the last line of a notebook cell.
+"""Interactive figures: one call each, the last line of a notebook cell.
 
     from vit_course import explore
 
     view = explore.attention(model, image)
     view
 
-Every explorer has controls above a picture whose cells can be clicked, or reached by Tab and the arrow keys. All of it
-can be reached from Python too:
+The figure computes and draws in the browser. You can click it, or reach it by Tab and the arrow keys. What you choose
+is available in Python too, and can be set from there:
 
-    view.controls["layer"].value = 2     what a slider, a menu or a text field says
-    view.picture.selected = (3, 2)       the cell, (row, column), counted from 0 like everything here
-    view.values                          the tensor that is drawn
-    view.text                            what is seen, in words
+    view.layer = 2              what a slider, a menu or a text field shows, by its name
+    view.selected = (3, 2)      the selected cell, (row, column), counted from 0
+    view.values                 the tensor that is drawn
+    view.text                   what is seen, in words
 
-Where no program answers, such as on GitHub, on the website or on paper, the same picture stands still.
+On the course's website the same figure works without Python. On GitHub and on paper, a still picture is shown.
 """
 
 try:

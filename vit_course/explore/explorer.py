@@ -1,126 +1,116 @@
-"""What all explorers share: controls above a picture, drawn again whenever one of them changes."""
+"""What all explorers share: a figure that computes and draws in the browser, its state, and its words."""
 
 import base64
-import io
-import textwrap
-from collections.abc import Iterable, Mapping
+import json
+from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
 
-import ipywidgets
+import anywidget
 import numpy as np
-from PIL import Image
+import torch
 from torch import Tensor
+from traitlets import Dict, Int, List, Tuple, Unicode, validate
 
-from vit_course.explore.drawing import WIDTH, in_course_look
-from vit_course.explore.picture import GridPicture, OptionalGridPicture
-from vit_course.plots import COLORS, INK
-
-LINE = 112  # letters in a line of the headline
-STILL = "A still picture: run the cell in JupyterLab or Notebook, and it answers."
+FIGURES = Path(__file__).resolve().parent / "figures"
+WORDS = json.loads((FIGURES / "words.json").read_text(encoding="utf-8"))
+STORED = "vit_course.explore"  # the key of a figure in the metadata of a stored output
+WHERE = "The figure is interactive in JupyterLab, in Notebook and on the course's website."
 
 
-class Explorer(ipywidgets.VBox):
-    """Controls and a picture. Each kind draws its figure once; its ``show`` changes what is in it.
+class Explorer(anywidget.AnyWidget):
+    """A figure whose state can be read and set from Python; the browser computes and draws the same by itself.
+
+    A kind of figure has a file in ``figures`` and its words in ``words.json``, which both sides fill in.
 
     Attributes:
-        controls: the widgets by name; read and set ``.value``.
-        picture: the picture, with ``selected``, the chosen cell ``(row, column)``.
+        kind: the name of the function that makes it.
+        data: what the browser receives once: tensors, each by :func:`packed`, words, and other facts.
+        choices: the names of the attributes that make up the state.
         values: the tensor that is drawn.
         text: what is seen, in words.
     """
 
-    name = "explorer"
-    hint = ""  # what one can do with the picture, written below it
-    values: Tensor
+    _css = "\n".join((FIGURES / name).read_text(encoding="utf-8") for name in ("drawing.css", "figure.css"))
+    kind = Unicode().tag(sync=True)
+    data = Dict().tag(sync=True)
+    choices = List(Unicode()).tag(sync=True)
 
-    def __init__(
-        self, figure, controls: Mapping[str, ipywidgets.Widget], picture: GridPicture, moving: Iterable
-    ) -> None:
-        self.figure, self.controls, self.picture = figure, dict(controls), picture
-        edge = 0.1 / figure.get_figheight()
-        at_top = dict(va="top", size=10, color=INK, linespacing=1.4, parse_math=False)  # a $ may have been typed
-        self._headline = figure.text(0.1 / WIDTH, 1 - edge, "", **at_top)
-        self._footer = figure.text(0.1 / WIDTH, edge, self.hint, va="bottom", size=9, color=COLORS["residual"])
-        self._moving = [*moving, self._headline]  # everything else is drawn once
-        for artist in self._moving:
-            artist.set_animated(True)
-        self._backgrounds = {}  # by footer
-        self.picture.label = f"{self.name}. {self.hint}"
-        for control in self.controls.values():
-            control.style.description_width = "initial"
-            control.observe(self._respond, "value")
-        self.picture.observe(self._respond, ["selected", "pressed"])
-        row = ipywidgets.HBox(list(self.controls.values()), layout=dict(flex_flow="row wrap", overflow="visible"))
-        super().__init__([row, self.picture], layout=dict(overflow="visible"))
-        self.add_class("vit-explorer")
-        self._responding = False
-        self._respond()
+    def __init_subclass__(cls, kind: str | None = None, **options: object) -> None:
+        if kind:  # anywidget makes subclasses of its own, without a keyword
+            cls.words, cls._esm = WORDS[kind], module(kind)
+        super().__init_subclass__(**options)
+
+    def __init__(self, kind: str, data: dict, **state: object) -> None:
+        super().__init__(kind=kind, data=data | {"words": self.words}, choices=list(state), **state)
+
+    def compute(self) -> tuple[Tensor | None, str]:
+        """Return ``values`` and ``text``."""
+        raise NotImplementedError
+
+    @property
+    def values(self) -> Tensor | None:
+        """The tensor that is drawn."""
+        return self.compute()[0]
 
     @property
     def text(self) -> str:
         """What is seen, in words."""
-        return self.picture.text
+        return self.compute()[1]
 
-    def show(self) -> str:
-        """Put what the controls hold into the figure and into ``values``; return what is seen, in words."""
-        raise NotImplementedError
-
-    def still(self) -> bytes:
-        """Return the picture as a PNG file whose footer tells that it does not respond."""
-        return self._draw(STILL)
-
-    @in_course_look
-    def _draw(self, footer: str) -> bytes:
-        canvas = self.figure.canvas
-        if footer not in self._backgrounds:
-            self._footer.set_text(footer)
-            canvas.draw()  # leaves out what moves
-            self._backgrounds[footer] = canvas.copy_from_bbox(self.figure.bbox)
-        canvas.restore_region(self._backgrounds[footer])
-        for artist in self._moving:
-            self.figure.draw_artist(artist)
-        file = io.BytesIO()
-        Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3]).save(file, format="png", compress_level=1)
-        return file.getvalue()
-
-    def _respond(self, change: object = None) -> None:
-        if self._responding:  # a control that moves another one is drawn once
-            return
-        self._responding = True
-        try:
-            with self.picture.hold_sync():
-                text = self.show()
-                self._headline.set_text(textwrap.fill(text, LINE, max_lines=2, placeholder=" …"))
-                self.picture.text, self.picture.png = text, self._draw(self.hint)
-        finally:
-            self._responding = False
-
-    def _repr_mimebundle_(self, **options: object) -> dict[str, object]:
-        bundle = super()._repr_mimebundle_(**options)
-        how = "Run this cell in JupyterLab or Notebook to use the figure interactively."
-        words = f"explore.{self.name}: {self.text}\n{how}"
-        return bundle | {"text/plain": words, "image/png": base64.b64encode(self.still()).decode()}
+    def _repr_mimebundle_(self, **options: object) -> tuple[dict, dict]:
+        data, metadata = super()._repr_mimebundle_(**options)
+        state = {name: getattr(self, name) for name in self.choices}
+        stored = {"kind": self.kind, "data": self.data, "state": state}
+        return data | {"text/plain": f"explore.{self.kind}: {self.text}\n{WHERE}"}, metadata | {STORED: stored}
 
 
-class TokenExplorer(Explorer):
-    """An explorer whose picture selects a patch, or, by a check box or the Escape key, the class token."""
+class GridExplorer(Explorer):
+    """A figure in which a cell of a grid is selected.
 
-    hint = "Click a patch, or reach the picture by Tab and move with the arrow keys; Escape: the class token."
+    Attributes:
+        selected: ``(row, column)``, counted from 0; in some figures None, for no cell.
 
-    def __init__(
-        self, figure, controls: dict, grid_size: tuple[int, int], places: list[list[float]], moving: Iterable
-    ) -> None:
-        self._patch = self._was = (grid_size[0] // 2, grid_size[1] // 2)  # to come back to from the class token
-        box = ipywidgets.Checkbox(False, description="class token", indent=False)
-        picture = OptionalGridPicture(shape=grid_size, places=places, selected=self._patch)
-        super().__init__(figure, controls | dict(class_token=box), picture, moving)
+    Raises:
+        ValueError: on setting ``selected`` to a patch that the grid does not have.
+    """
 
-    def query(self) -> tuple[int, int] | None:
-        """Return the chosen patch, or None for the class token, after bringing check box and picture into step."""
-        box = self.controls["class_token"]
-        if self.picture.selected != self._was:
-            box.value = self.picture.selected is None
-        else:
-            self.picture.selected = None if box.value else self._patch
-        self._was = self.picture.selected
-        self._patch = self._was or self._patch
-        return self._was
+    selected = Tuple(Int(), Int(), allow_none=True, default_value=None).tag(sync=True)
+
+    def grid(self) -> tuple[int, int]:
+        """Return the rows and columns."""
+        return tuple(self.data["grid"])
+
+    @validate("selected")
+    def _on_the_grid(self, proposal: dict) -> tuple[int, int] | None:
+        cell, grid = proposal["value"], self.grid()
+        if cell is not None and not all(0 <= at < size for at, size in zip(cell, grid, strict=True)):
+            raise ValueError(f"selected must lie in the grid of {grid[0]} x {grid[1]}, counted from 0; got {cell}")
+        return cell
+
+
+def module(kind: str) -> str:
+    """Return the JavaScript of a kind of figure as one module, as Jupyter loads it."""
+    parts = [(FIGURES / f"{name}.js").read_text(encoding="utf-8") for name in ("drawing", "figure", kind)]
+    return "\n".join([*parts, "export default { render: figures.render };"])
+
+
+def packed(tensor: Tensor) -> dict:
+    """Return a tensor as text: one byte a value for images of 256 shades, else 16 or 32 bits."""
+    tensor = tensor.detach().cpu()
+    shades = (tensor * 255).round() if tensor.dtype != torch.float16 else None
+    if shades is not None and shades.min() >= 0 and shades.max() <= 255 and torch.allclose(shades / 255, tensor):
+        array = shades.to(torch.uint8).numpy()
+    else:
+        array = tensor.numpy() if tensor.dtype == torch.float16 else tensor.numpy().astype(np.float32)
+    return {"shape": list(array.shape), "type": str(array.dtype), "data": base64.b64encode(array.tobytes()).decode()}
+
+
+def number(value: object, digits: int = 0) -> str:
+    """Write a number as JavaScript does: a half is rounded away from zero, and zero has no sign."""
+    rounded = Decimal(float(value)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)
+    return str(rounded if rounded else abs(rounded)).replace("-", "−")
+
+
+def percent(share: object, digits: int = 0) -> str:
+    """Write a share as ``41 %``."""
+    return f"{number(100 * float(share), digits)}\u00a0%"  # a space at which no line breaks
