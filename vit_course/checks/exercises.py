@@ -8,7 +8,7 @@ from torch import Tensor
 
 import vit_course
 import vit_course.checks as checks
-from vit_course.checks.compare import formula
+from vit_course.checks.compare import formula, set_parameters
 from vit_course.checks.learner import shown
 from vit_course.checks.values import same_values
 from vit_course.checks.verdict import Verdict
@@ -77,6 +77,8 @@ def _changed_tokens(before: Tensor, after: Tensor) -> Tensor:
 CHANGES = torch.zeros(3, 5, 4)  # some tokens differ in one feature, one by too little
 CHANGES[0, 2, 1], CHANGES[0, 4], CHANGES[1], CHANGES[2, 0] = -3e-4, 0.5, 0.01, 1e-6
 
+BLOCK = set_parameters(vit_course.EncoderBlock(hidden_dim=32, num_heads=4, mlp_dim=128)).double()
+
 EXERCISES: dict[str, tuple[Callable, Sequence]] = {  # the answer by other means, and inputs, a tuple for each call
     "attention_in_blocks": (  # the last block may be smaller, and one may hold all keys
         lambda query, key, value, block_size: F.scaled_dot_product_attention(query, key, value),
@@ -95,6 +97,10 @@ EXERCISES: dict[str, tuple[Callable, Sequence]] = {  # the answer by other means
     "changed_tokens": (
         _changed_tokens,
         [(formula(3, 5, 4), formula(3, 5, 4) + CHANGES), (formula(2, 5, 4), formula(2, 5, 4))],
+    ),
+    "copied_block": (  # one class's weights in another
+        lambda block, x: block(x),
+        [(BLOCK, formula(2, 5, 32).double())],
     ),
     "count_tokens": (_count_tokens, [(32, 2), (32, 7), (32, 5), (32, 10), (224, 16), (100, 9)]),
     "reorder_qkv": (
