@@ -27,7 +27,8 @@ def turns(notebook: NotebookNode) -> Iterator[tuple[int, re.Match, str]]:
         head = re.search(r"^\*\*Your turn(, stretch)?\*\* · \d+ minutes? · (●○○|●●○|●●●)", cell.source, re.M)
         if cell.cell_type == "markdown" and head:
             before = index if checked is None else checked - 2
-            yield before, head, "\n\n".join(re.findall(r"```python\n(.*?)```", cell.source, re.DOTALL))
+            solution = cell.source.partition("<summary>A solution</summary>")[2]
+            yield before, head, "\n\n".join(re.findall(r"```python\n(.*?)```", solution, re.DOTALL))
 
 
 def solved(notebook: NotebookNode) -> NotebookNode:

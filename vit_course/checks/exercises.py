@@ -77,7 +77,8 @@ def _changed_tokens(before: Tensor, after: Tensor) -> Tensor:
 CHANGES = torch.zeros(3, 5, 4)  # some tokens differ in one feature, one by too little
 CHANGES[0, 2, 1], CHANGES[0, 4], CHANGES[1], CHANGES[2, 0] = -3e-4, 0.5, 0.01, 1e-6
 
-BLOCK = set_parameters(vit_course.EncoderBlock(hidden_dim=32, num_heads=4, mlp_dim=128)).double()
+with torch.random.fork_rng(devices=[]):  # initial values are drawn before they are set
+    BLOCK = set_parameters(vit_course.EncoderBlock(hidden_dim=32, num_heads=4, mlp_dim=128)).double()
 
 EXERCISES: dict[str, tuple[Callable, Sequence]] = {  # the answer by other means, and inputs, a tuple for each call
     "attention_in_blocks": (  # the last block may be smaller, and one may hold all keys
