@@ -1,7 +1,9 @@
 """What the processes of a submission use, seen from outside: processor time, waiting, memory."""
 
+import re
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
@@ -35,7 +37,7 @@ class Usage:
             with suppress(psutil.Error), each.oneshot():
                 used += sum(each.cpu_times()[:4])  # user and system, its own and its children's
                 busy |= each.status() in BUSY
-                sizes.append(each.memory_info().rss)
+                sizes.append(_own_bytes(each))
         self.seconds += max(used - self.used, 0) + (0 if busy else now - self.looked)
         self.used, self.looked = max(used, self.used), now
         self.largest = max(sizes, default=0)
@@ -52,3 +54,15 @@ class Usage:
             process = psutil.Process(self.pid)
             return [process, *process.children(recursive=True)]
         return []
+
+
+def _own_bytes(process: psutil.Process) -> int:
+    """Return the bytes of a process that no file backs; a fork has as many as the process that it comes from."""
+    if not psutil.LINUX:
+        return process.memory_info().rss
+    try:
+        status = Path(f"/proc/{process.pid}/status").read_text(errors="replace")
+    except OSError:
+        return 0
+    found = re.findall(r"^Rss(?:Anon|Shmem):\s+(\d+) kB", status, re.MULTILINE)
+    return 1024 * sum(map(int, found))
