@@ -26,7 +26,7 @@ def of_parts(entries):
 
 
 def label(entry):
-    return f"{entry.check}-{entry.code.__name__}"
+    return f"{entry.check}-{entry.code.__name__}-{entry.names}"
 
 
 @pytest.mark.parametrize("part", PARTS)
