@@ -127,6 +127,8 @@ FORMS = {
     "packed by others": {f"{name}.gz": gzip.compress(raw, 1) for name, raw in FILES["fashion_mnist"].items()},
     "the archive": OFFERED["cifar10"],
     "the archive in a folder of its name": {f"cifar10/{TGZ}": OFFERED["cifar10"][TGZ]},
+    "the archive, unpacked": {f"cifar-10-batches-bin/{name}": raw for name, raw in FILES["cifar10"].items()},
+    "the files of the archive": FILES["cifar10"],
 }
 
 
@@ -134,7 +136,7 @@ FORMS = {
 def test_files_are_found_in_every_form_and_nothing_is_written(form, places, network, tmp_path):
     write(places[1], FORMS[form])
     before = sorted(tmp_path.rglob("*"))
-    assert_loads("cifar10" if "archive" in form else "fashion_mnist", places[0])
+    assert_loads("cifar10" if "the " in form else "fashion_mnist", places[0])
     assert not network.gets
     assert sorted(tmp_path.rglob("*")) == before
 

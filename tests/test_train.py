@@ -268,12 +268,18 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(killed, finished, capsys):
     assert content(killed, "result.json")["seconds"] >= seconds[-1]
 
 
-def test_a_damaged_checkpoint_is_named_and_the_older_one_leads_to_the_same_result(killed, finished):
-    last, _ = checkpoints(killed)
+def test_a_damaged_checkpoint_is_named_and_the_older_one_leads_to_the_same_result(killed, finished, capsys):
+    last, older = checkpoints(killed)
     last.write_bytes(last.read_bytes()[:-1])
-    assert re.match(f"error: {last} cannot be read: it is not a whole safetensors file", refused(killed, "--resume"))
-    last.unlink()
-    assert outcome(train(killed, "--resume")) == outcome(finished)
+    before = older.read_bytes()
+    older.write_bytes(before[:-1])
+    named = f"error: {last} cannot be read: .*; {older} cannot be read: .*Delete what is damaged to train"
+    assert re.match(named, refused(killed, "--resume"))
+    older.write_bytes(before)
+    train(killed, "--resume")
+    line = next(line for line in capsys.readouterr().err.splitlines() if "continuing" in line)
+    assert f"continuing after step 8 of 15, because {last} cannot be read: it is not a whole safetensors file" in line
+    assert outcome(killed) == outcome(finished)
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,8 @@ def published_files(name: str, root: str | Path | None) -> dict[str, bytes]:
     contents = {}
     for offered in published.downloads:
         held = [file for file in published.files if offered in (f"{file}.gz", ARCHIVE)]
-        forms = [offered] if offered == ARCHIVE else [offered.removesuffix(".gz"), offered]
+        unpacked = [held[0], f"cifar-10-batches-bin/{held[0]}"] if offered == ARCHIVE else [held[0]]
+        forms = [*unpacked, offered]
         found = [path for place in places for form in forms for path in (place / form, place / name / form)]
         path = next(filter(Path.is_file, found), None) or _downloaded(published, offered, target, places)
         contents |= {file: _verified(path, file, raw, published) for file, raw in _unpacked(path, held).items()}
@@ -146,7 +147,9 @@ def _unpacked(path: Path, names: list[str]) -> dict[str, bytes]:
             with tarfile.open(path) as archive:
                 files = {Path(each.name).name: archive.extractfile(each).read() for each in archive if each.isfile()}
                 return {name: files[name] for name in names}
-        return {names[0]: gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()}
+        if path.suffix == ".gz":
+            return {names[0]: gzip.decompress(path.read_bytes())}
+        return {name: path.with_name(name).read_bytes() for name in names}
     except (OSError, EOFError, KeyError, tarfile.TarError, zlib.error) as error:
         raise ValueError(f"{path} cannot be unpacked ({error}): {AGAIN}") from error
 

@@ -40,7 +40,7 @@ class Trainer:
         torch.set_num_threads(config.threads)
         self._load_data()
         self._build_model()
-        self.progress = folder.load_checkpoint(self.model, self.optimizer)
+        self.progress, self.damage = folder.load_checkpoint(self.model, self.optimizer)
         self.started = started - self.progress.seconds  # as if all sessions had followed one another
         if self.processes.means(float(self.progress.step)) != [self.progress.step]:
             raise ValueError(f"--out must be a folder that all processes share; {folder.path} is not")
@@ -81,7 +81,8 @@ class Trainer:
         """Train to the end, evaluate on the test set once, and return what ``result.json`` holds."""
         first, step = self.processes.first, self.progress.step
         if first and step:
-            tqdm.write(f"continuing after step {step} of {self.total_steps}", file=sys.stderr)
+            because = f", because {self.damage}" if self.damage else ""
+            tqdm.write(f"continuing after step {step} of {self.total_steps}{because}", file=sys.stderr)
         options = dict(total=self.total_steps, initial=step, ascii=True, disable=None if first else True)
         with tqdm(**options, bar_format="{percentage:3.0f}%|{bar}| {remaining} left{postfix}") as self.bar:
             while self.progress.step < self.total_steps:

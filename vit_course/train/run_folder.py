@@ -76,28 +76,33 @@ class RunFolder:
         for old in self._checkpoints()[:-2]:
             old.unlink()
 
-    def load_checkpoint(self, model: nn.Module, optimizer: optim.Optimizer) -> Progress:
-        """Load the newest checkpoint and return its progress; a run without one is at its beginning.
+    def load_checkpoint(self, model: nn.Module, optimizer: optim.Optimizer) -> tuple[Progress, str]:
+        """Load the newest checkpoint that can be read; return its progress, and what is wrong with a newer one.
+
+        A run without a checkpoint is at its beginning.
 
         Raises:
-            ValueError: it is damaged, or of another config.
+            ValueError: all checkpoints are damaged, or the one that can be read belongs to another config.
         """
-        if not self._checkpoints():
-            return Progress()
-        path = self._checkpoints()[-1]
-        try:
-            tensors, about = weights.unpacked(path)
-        except (OSError, ValueError) as error:
-            raise ValueError(f"{path} cannot be read: {error}. Delete it to go on from the one before") from error
-        if about["config"] != self.read_json("config.json"):
-            raise ValueError(f"{path} is of a run with another config.json: put that one back, or change --out")
-        states: dict[int, dict] = {}
-        for name in [name for name in tensors if name.startswith("optimizer.")]:
-            _, index, entry = name.split(".", 2)
-            states.setdefault(int(index), {})[entry] = tensors.pop(name).clone()
-        model.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
-        optimizer.load_state_dict(optimizer.state_dict() | dict(state=states))
-        return Progress(**about["progress"])
+        damage = []
+        for path in reversed(self._checkpoints()):
+            try:
+                tensors, about = weights.unpacked(path)
+            except (OSError, ValueError) as error:
+                damage.append(f"{path} cannot be read: {error}")
+                continue
+            if about["config"] != self.read_json("config.json"):
+                raise ValueError(f"{path} is of a run with another config.json: put that one back, or change --out")
+            states: dict[int, dict] = {}
+            for name in [name for name in tensors if name.startswith("optimizer.")]:
+                _, index, entry = name.split(".", 2)
+                states.setdefault(int(index), {})[entry] = tensors.pop(name).clone()
+            model.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
+            optimizer.load_state_dict(optimizer.state_dict() | dict(state=states))
+            return Progress(**about["progress"]), "; ".join(damage)
+        if damage:
+            raise ValueError(f"{'; '.join(damage)}. Delete what is damaged to train from the beginning")
+        return Progress(), ""
 
     def _checkpoints(self) -> list[Path]:
         return sorted(self.path.glob("checkpoints/step_*.safetensors"))
