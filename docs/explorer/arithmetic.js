@@ -30,8 +30,9 @@
     const { shape, data } = explorer.model.tensors[name];
     return data[flat(shape, index)];
   };
-  const times = (a, b) => `${number(a)} × ${number(b)} = ${number(a * b)}`;
-  const plus = (a, b) => `${number(a)} + ${number(b)} = ${number(a + b)}`;
+  // "≈", because the numbers are rounded
+  const times = (a, b) => `${number(a, 4)} × ${number(b, 4)} ≈ ${number(a * b, 4)}`;
+  const plus = (a, b) => `${number(a)} + ${number(b)} ≈ ${number(a + b)}`;
 
   // a sum of products; `from` says where the first number of each comes from
   function sum(names, count, term, bias) {
@@ -65,7 +66,7 @@
     return {
       lines: [
         `the token’s ${width} features: mean ${number(mean)}, standard deviation ${number(std)}`,
-        `(${number(x)} − ${number(mean)}) / ${number(std)} = ${number((x - mean) / std)}`,
+        `(${number(x)} − ${number(mean)}) / ${number(std)} ≈ ${number((x - mean) / std)}`,
         `${number((x - mean) / std)} × weight ${number(weight)} + bias ${number(bias)}`,
       ],
       from: [["the input", input, [token, feature]]],
@@ -85,7 +86,7 @@
     return { lines: [
       `brightness of the pixel, from 0 to 1: ${brightness}`,
       "minus the mean of the training images, divided by their standard deviation: "
-        + `(${brightness} − ${number(mean)}) / ${number(std)} = ${number(normalized)}`,
+        + `(${brightness} − ${number(mean)}) / ${number(std)} ≈ ${number(normalized)}`,
     ] };
   }
 
@@ -104,7 +105,7 @@
     const share = (1 + vit.erf(x / Math.SQRT2)) / 2;
     return {
       lines: [
-        `Φ(${number(x)}) = (1 + erf(${number(x)} / √2)) / 2 = ${number(share, 4)}`,
+        `Φ(${number(x)}) = (1 + erf(${number(x)} / √2)) / 2 ≈ ${number(share, 4)}`,
         `x · Φ(x) = ${times(x, share)}`,
       ],
       from: [["the value before GELU", `${at}mlp_hidden`, [i, f]]],
@@ -135,9 +136,9 @@
     const sum = row.reduce((all, x) => all + Math.exp(x - largest), 0);
     const part = Math.exp(row[at] - largest);
     return [
-      `exp(${number(row[at])} − largest ${number(largest)}) = ${number(part, 4)}`,
+      `exp(${number(row[at])} − largest ${number(largest)}) ≈ ${number(part, 4)}`,
       `sum of these for all ${row.length} ${what}: ${number(sum, 4)}`,
-      `${number(part, 4)} / ${number(sum, 4)} = ${number(part / sum, 4)}`,
+      `${number(part, 4)} / ${number(sum, 4)} ≈ ${number(part / sum, 4)}`,
     ];
   }
 

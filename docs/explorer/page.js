@@ -18,8 +18,13 @@
   explorer.set(explorer.read(arrived));
   if (!arrived && !remembered()) explorer.goToStep(1);
   else if (state.step) explorer.scrollToPlace();
-  document.body.classList.remove("loading");
-  performance.measure("first picture", { start: 0 });
+  // shown when its font is there, because lines in another font wrap elsewhere, and the page would jump
+  Promise.race([
+    document.fonts.load('1em "Source Sans 3"'), new Promise((done) => { setTimeout(done, 500); }),
+  ]).finally(() => {
+    document.body.classList.remove("loading");
+    performance.measure("first picture", { start: 0 });
+  });
 
   function remembered() {
     try { return localStorage.getItem("explorer-tour"); } catch { return null; }
