@@ -1,6 +1,6 @@
 """The appendix: the five documents' classes, taken from the notebook, and the rows of A.6 on Hugging Face.
 
-The notebook's own cells show that each class equals ours and what most of the slips do, and nbval compares what they
+The notebook's own cells show that each class equals ours and what most of the variants do, and nbval compares what they
 print. Here is what they leave out.
 """
 
@@ -123,18 +123,18 @@ def test_004_a_mask_that_arrives_is_obeyed(attention):
     assert_equal(module(x, mask), module.linear(rearrange(masked, "b heads s e -> b s (heads e)")))
 
 
-# Each slip, by its number
+# Each variant, by its number
 
 
-def test_002_two_of_three_slips_do_not_show_in_eval_mode():
-    assert N.vision_transformer.SLIPS == (
+def test_002_two_of_three_variants_do_not_show_in_eval_mode():
+    assert N.vision_transformer.VARIANTS == (
         "attention after dropout",
         "dropout on the skip path",
         "class token pooled in",
     )
-    right, *others = (output(randomize_(post(slip=slip))) for slip in (None, *N.vision_transformer.SLIPS))
-    for slip, logits in zip(N.vision_transformer.SLIPS, others, strict=True):
-        assert torch.equal(logits, right) == (slip != "class token pooled in"), slip
+    right, *others = (output(randomize_(post(variant=variant))) for variant in (None, *N.vision_transformer.VARIANTS))
+    for variant, logits in zip(N.vision_transformer.VARIANTS, others, strict=True):
+        assert torch.equal(logits, right) == (variant != "class token pooled in"), variant
 
 
 # The tables of A.6: Hugging Face's rows; peers/test_ledger.py has those of torchvision and timm

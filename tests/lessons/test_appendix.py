@@ -32,7 +32,9 @@ def test_reordered_weights_of_the_post_fit_our_attention(lesson_appendix):
 
 def test_rows_of_the_tables_move_the_logits_in_the_order_of_the_answer(lesson_appendix):
     clothes, right = lesson_appendix["clothes"], lesson_appendix["clothes_logits"]
-    shares = [lesson_appendix["relative_change"](lesson_appendix["variants"][name](clothes), right) for name in ROWS]
+    shares = [
+        lesson_appendix["relative_change"](lesson_appendix["changed_models"][name](clothes), right) for name in ROWS
+    ]
     assert shares == sorted(shares)
     assert shares[2] < 0.001
     assert shares[3] > 1000 * shares[2]
