@@ -64,12 +64,15 @@ def shown(result, index):
     )
 
 
+ALONE = 4  # processes in a sandbox: bubblewrap, the one that forks, and the submission's two
+PROCESSES = "import os\nsum(name.isdigit() for name in os.listdir('/proc'))"
+
+
 def assert_nothing_is_left():
     """Look for what a submission has left, where the next one would find it."""
-    left = graded("import os\n[*os.listdir('.'), *os.listdir('/proc')]", tests={})
-    found = ast.literal_eval(shown(left, 1))
-    assert sum(name.isdigit() for name in found) == 4  # bubblewrap, the one that forks, and this submission's two
-    assert not {"there", "closed", "d"} & set(found)
+    left = graded(PROCESSES, "os.listdir('.')", tests={})
+    assert shown(left, 1) == str(ALONE)
+    assert not {"there", "closed", "d"} & set(ast.literal_eval(shown(left, 2)))
 
 
 # --- honest work -----------------------------------------------------------------------------------------------------
@@ -293,13 +296,6 @@ BACKGROUND = """
     import subprocess
     subprocess.Popen(["/bin/sleep", "600"], start_new_session=True)
 """
-LATE = """
-    for _ in range(5):
-        if not os.fork():
-            time.sleep(1)
-            x = b"x" * 2**28
-            time.sleep(60)
-"""
 MESS = """
     import os, shutil
     for name in os.listdir("."):
@@ -313,10 +309,11 @@ MESS = """
 
 
 def test_what_a_cell_leaves_behind_costs_no_later_cell():
-    """Processes that go on, that begin to use memory later, or that are copies of this one; files in any mess."""
-    result = graded(PATCHIFY, BACKGROUND, LATE, "time.sleep(2)", "os.fork()", UNPATCHIFY, "os.fork()", MESS)
+    """Processes that go on, or that are copies of the student's; files in any mess."""
+    result = graded(PATCHIFY, BACKGROUND, PROCESSES, "os.fork()", UNPATCHIFY, "os.fork()", MESS)
     assert marks(result) == [True, True]
     assert result.notes == []
+    assert shown(result, 3) == str(ALONE)
     assert_nothing_is_left()
 
 
