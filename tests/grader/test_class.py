@@ -221,12 +221,12 @@ def graded(tmp_path_factory):
     words = [sys.executable, "-m", "grader", "grade", "--class", folder, "--cell-seconds", "10"]
     quiet = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     run = subprocess.Popen(words, **quiet)
-    wait_until(lambda: len(list(folder.glob("results/*/*.json"))) >= 5 or run.poll() is not None)
+    wait_until(lambda: len(list(folder.glob("checked/*/*/*.ipynb"))) >= 5 or run.poll() is not None)
     assert run.poll() is None
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
     wait_until(lambda: not session_of(run.pid))  # whatever it started ends by itself
-    kept = {path: path.stat().st_mtime_ns for path in folder.glob("results/*/*.json")}
+    kept = {path: path.stat().st_mtime_ns for path in folder.glob("checked/*/*/*.ipynb")}
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert {path: path.stat().st_mtime_ns for path in kept} == kept  # nothing was graded twice
@@ -300,7 +300,7 @@ def contents(folder):
     """Return what a grading run leaves behind, with the times of the files."""
     with sqlite3.connect(folder / "gradebook.db") as database:
         tables = [database.execute(f"SELECT count(*) FROM {table}").fetchone() for table in ("student", "grade")]
-    files = [path for part in ("results", "autograded", "checked") for path in (folder / part).rglob("*.*")]
+    files = [path for part in ("autograded", "checked") for path in (folder / part).rglob("*.*")]
     return tables, {path: path.stat().st_mtime_ns for path in files}
 
 

@@ -90,8 +90,9 @@ def test_names_that_are_not_marked_as_unicode(folder, encoding, name):
     ("name", "line"),
     [
         ("nobody_assignment_01.ipynb", "there is no student 'nobody' in students.csv. Place it by hand."),
-        ("adda_assignment_01.ipynb", "the nearest is 'ada'"),
-        ("홍길둥_assignment_01.ipynb", "the nearest is '홍 길동'"),
+        ("adda_assignment_01.ipynb", "the nearest is 'ada'. Place"),
+        ("аda_assignment_01.ipynb", "the nearest is 'ada' ('а' is CYRILLIC SMALL LETTER A). Place"),
+        ("홍길둥_assignment_01.ipynb", "the nearest is '홍 길동' ('동' is HANGUL SYLLABLE DONG, '둥' is HANGUL SYLL"),
         ("ada_assignment_09.ipynb", "the course has no assignment_09"),
         ("ada_essay.pdf", "does not say whose it is"),
         ("assignment_01.ipynb", "does not say whose it is"),
@@ -107,13 +108,11 @@ def test_names_that_do_not_help(folder, name, line):
 
 def test_without_a_roster_the_name_is_the_id(folder):
     (folder.root / "students.csv").unlink()
-    files = {"s1234_assignment_01.ipynb": "1", "+_assignment_01.ipynb": "2", "../x_assignment_01.ipynb": "3"}
+    files = {"s1234_assignment_01.ipynb": "1", "+_assignment_01.ipynb": "2"}
     files[unicodedata.normalize("NFD", "é_assignment_02.ipynb")] = "4"
-    placed, lines = collected(folder, files)
-    assert placed == ["s1234 1", "x 1", "é 2"]
-    (line,) = lines
+    placed, (line,) = collected(folder, files)
+    assert placed == ["s1234 1", "é 2"]
     assert "there is no student '+'. " in line
-    assert not (folder.root.parent / "x_assignment_01.ipynb").exists()
 
 
 def test_two_students_of_one_name_are_not_chosen_from(folder):
@@ -147,9 +146,41 @@ def test_archives_in_archives_and_folders(folder, tmp_path):
 def test_what_is_too_large_is_left_out(folder, monkeypatch):
     monkeypatch.setattr(module, "MEGABYTES", 0.001)
     files = {"ada_assignment_01.ipynb": "x" * 1200, "ada_assignment_02.ipynb": "1"}
+    files["al_bomb.zip"] = zipped({"a.txt": "x" * 900, "b.txt": "x" * 900, "assignment_02.ipynb": "1"})
+    assert collected(folder, files) == (
+        ["ada 2"],
+        [
+            "ada_assignment_01.ipynb in download.zip: left out; it is larger than 0.001 MB.",
+            "al_bomb.zip: left out; it unpacks to more than 0.001 MB.",
+        ],
+    )
+
+
+def test_what_is_unpacked_in_total_is_bounded(folder, monkeypatch):
+    """Many archives, each of which is small enough, cannot fill the disk; nor can a download of many small files."""
+    monkeypatch.setattr(module, "MEGABYTES_IN_ALL", 0.005)
+    files = {f"{student}_1.zip": zipped({"assignment_02.ipynb": "x" * 2000}) for student in ("ada", "al", "kim")}
     placed, lines = collected(folder, files)
-    assert placed == ["ada 2"]
-    assert lines == ["ada_assignment_01.ipynb: left out; it is larger than 0.001 MB."]
+    assert placed == ["ada 2", "al 2"]
+    assert [line.split(" than ")[0] for line in lines] == ["kim_1.zip: left out; it unpacks to more"]
+    with pytest.raises(Stop, match=r"unpacks to more than 0\.005 MB"):
+        collected(folder, {f"{number}_assignment_01.ipynb": "x" * 1000 for number in range(6)})
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_names_that_mislead_are_left_out(folder):
+    """Zipfile itself would take the last of two members, and place one that leads out under another name."""
+    archive = zipped({"ada_assignment_01.ipynb": "1", "ada_assignment_02.ipynb": "other"})
+    archive = archive.replace(b"ada_assignment_02", b"ada_assignment_01")
+    assert collected(folder, archive) == (
+        ["ada 1"],
+        ["ada_assignment_01.ipynb in download.zip: left out; its name appears twice, and the first one was taken."],
+    )
+    assert submitted(folder) == {"ada/assignment_01/assignment_01.ipynb": "1"}
+    files = {"../al_assignment_01.ipynb": "3", "/al_assignment_02.ipynb": "4"}
+    for archive, content in {"download.zip": files, "al_1.zip": {"al_1.zip": zipped(files)}}.items():
+        leads_out = [f"{name} in {archive}: left out; its name leads out of the archive." for name in files]
+        assert collected(folder, content) == ([], leads_out)
 
 
 @settings(max_examples=40, deadline=None)
@@ -196,15 +227,39 @@ def test_a_my_vit_goes_with_the_notebook_next_to_it(folder):
     }
     assert collected(folder, files) == (
         ["ada 5", "al 5"],
-        ["hong/hong_my_vit.py: there is no notebook next to it. Place it by hand."],
+        [
+            "hong/hong_my_vit.py: there is no notebook next to it. If it belongs to one that was collected, copy it to "
+            "submitted/hong/ASSIGNMENT/my_vit.py."
+        ],
     )
     assert submitted(folder)["ada/assignment_05/my_vit.py"] == "Ada's"
     assert submitted(folder)["al/assignment_05/my_vit.py"] == "Alan's"
     files = {name: text for name, text in files.items() if "hong" not in name}
     assert collected(folder, files) == ([], [])  # the same once more is nothing new
-    placed, lines = collected(folder, files | {"turingalan_2_4_my_vit-1.py": "another"})
-    assert (placed, submitted(folder)["al/assignment_05/my_vit.py"]) == ([], "Alan's")
-    assert "al has handed in another assignment_05 before, which stays" in lines[0]
+
+
+def test_a_my_vit_that_comes_after_its_notebook(folder):
+    """It changes nothing that was collected, and a line says what to do."""
+    notebook = {"Ada Lovelace_1_file_/assignment_05.ipynb": "1"}
+    own = "Ada Lovelace_1_file_/my_vit.py"
+    line = (
+        f"{own}: assignment_05 was collected without this file. If it is to count, copy it to "
+        "submitted/ada/assignment_05/my_vit.py, or collect again with --replace."
+    )
+    assert collected(folder, notebook) == (["ada 5"], [])
+    assert collected(folder, notebook | {own: "first"}) == ([], [line])
+    assert collected(folder, notebook | {own: "first"}, replace=True) == (["ada 5"], [])
+    assert collected(folder, notebook | {own: "second"}) == ([], [line])
+    assert submitted(folder)["ada/assignment_05/my_vit.py"] == "first"
+
+
+def test_a_my_vit_of_an_earlier_attempt(folder):
+    name = "Assignment 5_ada_attempt_2026-03-0{}-10-20-30_{}"
+    own = name.format(1, "my_vit.py")
+    files = {name.format(day, "assignment_05.ipynb"): "the same" for day in (1, 2)}
+    placed, (line,) = collected(folder, files | {own: "1"})
+    assert placed == ["ada 5"]
+    assert line.startswith(f"{own}: assignment_05 was collected without this file.")
 
 
 # What was collected before

@@ -40,6 +40,11 @@ def graded(source, wrong=(), answer=ANSWER, notes=()):
     return notebook
 
 
+def recorded(folder, student, notebook, place):
+    folder.keep(student, "assignment_01", notebook, place)
+    folder.record(student, "assignment_01")
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, course):
     """Return a class in which two of four students have handed in the first of two assignments."""
@@ -47,7 +52,9 @@ def folder(tmp_path_factory, course):
     roster = "id,first_name,last_name,email\nada,Ada,Lovelace,ada@x.org\nal,=1+1,Turing,\nbo,Bo,Absent,\n"
     (root / "students.csv").write_text(roster, encoding="utf-8")
     folder, sources = ClassFolder(root), load_all(course / "source")
-    assert command("release", "--class", root).returncode == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("grader.classroom.check_source", lambda source, unconfined: [])
+        assert command("release", "--class", root).returncode == 0
     put(root, "ada", "late", name=LATE)
     for student, notebook in {
         "ada": graded(sources["assignment_01"]),
@@ -56,7 +63,7 @@ def folder(tmp_path_factory, course):
     }.items():
         folder.enrol()
         place = put(root, student, handed_in(sources["assignment_01"])).parent
-        folder.record(student, "assignment_01", notebook, place)
+        recorded(folder, student, notebook, place)
     put(root, "no+id", "")
     return folder
 
@@ -126,13 +133,25 @@ def test_marks_by_hand_stay(folder, source):
     assert folder.recorded()["eve", "assignment_01"] == Mark(1.5, True)
     handed = folder.root / "submitted" / "eve" / "assignment_01"
     (handed / "timestamp.txt").write_text("2030-02-03 11:30:00 UTC", encoding="utf-8")
-    folder.record("eve", "assignment_01", graded(source, wrong=["square-test"]), handed)
+    recorded(folder, "eve", graded(source, wrong=["square-test"]), handed)
     assert folder.recorded()["eve", "assignment_01"] == Mark(4.5, False)  # the answer may be another one now
     with folder.gradebook() as gradebook:
         assert gradebook.find_comment("experiment-answer", *where).comment == "Nearly."
         assert str(gradebook.find_submission("assignment_01", "eve").timestamp) == "2030-02-03 11:30:00"
     (handed / "timestamp.txt").write_text("yesterday, honestly", encoding="utf-8")
-    folder.record("eve", "assignment_01", graded(source, wrong=["double-test", "square-test"]), handed)
+    recorded(folder, "eve", graded(source, wrong=["double-test", "square-test"]), handed)
+
+
+@pytest.mark.parametrize("damage", [lambda text: text[:-9], lambda text: "", lambda text: "[]", lambda text: "{}"])
+def test_a_graded_notebook_that_is_damaged_is_graded_again(tmp_path, source, damage):
+    folder, notebook = ClassFolder(tmp_path), graded(source)
+    notebook.metadata[MARK] = {"key": "of this", "notes": []}
+    folder.keep("ada", "assignment_01", notebook, tmp_path)
+    assert nbformat.writes(folder.kept("ada", "assignment_01", "of this")) == nbformat.writes(notebook)
+    assert folder.kept("ada", "assignment_01", "of another") is None
+    path = tmp_path / "checked" / "ada" / "assignment_01" / "assignment_01.ipynb"
+    path.write_text(damage(path.read_text(encoding="utf-8")), encoding="utf-8")
+    assert folder.kept("ada", "assignment_01", "of this") is None
 
 
 def test_the_table_after_grading():

@@ -17,7 +17,7 @@ RIGHT = "\n".join(["import torch.nn.functional as F", "from torch import nn", *m
 
 def graded(own):
     """Return what the given cell prints, the notes, and whether the hidden test passes."""
-    limits = Limits(cell_seconds=3, call_seconds=3, total_seconds=60)
+    limits = Limits(cell_seconds=2)
     result = grade_one([(1, GIVEN)], TEST, frozenset(course_imports(GIVEN)), limits, False, own)
     return result.outputs[1][0]["text"], result.notes, result.answers["encoder"].passed
 
@@ -38,7 +38,7 @@ def test_a_right_part_is_used():
         (RIGHT + "\nclass Encoder(", "SyntaxError: "),
         (RIGHT + "\nprint(missing)", "NameError: "),
         (RIGHT + "\nimport os\nos._exit(3)", "ended itself"),
-        (RIGHT + "\nwhile True:\n    pass", "stopped after 3 s"),
+        (RIGHT + "\nwhile True:\n    pass", "stopped after 2 s"),
         (RIGHT + f"\nopen({str(package.SOURCE / 'model.py')!r})", "FileNotFoundError: "),
         (RIGHT + "\nfrom grader import hidden", "ImportError: "),
         (RIGHT + "\nfrom vit_course import VisionTransformer\nVisionTransformer()", "NameError: "),

@@ -20,7 +20,7 @@ SUBMISSIONS = {
 }
 MARKS = {"right": [1, 1], "wrong": [0, 1], "exits": [1, 1], "endless": [1, 1], "empty": [0, 0]}
 JOBS = {
-    name: (list(enumerate(map(dedent, [SETUP, *cells]))), TESTS, MODULES, Limits(cell_seconds=3))
+    name: (list(enumerate(map(dedent, [SETUP, *cells]))), TESTS, MODULES, Limits(cell_seconds=1))
     for name, cells in SUBMISSIONS.items()
 }
 
@@ -39,7 +39,7 @@ def dies_once(path, *job):
 
 
 def test_the_marks_are_the_same_however_many_run_and_whichever_process_dies(tmp_path):
-    assert marks(dict(workers.run_jobs(JOBS, 4))) == MARKS
+    assert marks(dict(workers.run_jobs(JOBS, 2))) == MARKS
     work = {name: (str(tmp_path / "died"), *job) for name, job in JOBS.items()}
     assert marks(dict(workers.run_jobs(work, 1, work=dies_once))) == MARKS
     assert (tmp_path / "died").exists()

@@ -15,7 +15,7 @@ from grader.source import ASSIGNMENTS, Source, SourceError, load_all
 if TYPE_CHECKING:
     from grader.gradebook import ClassFolder
 
-WRITTEN = ("gradebook.db", "submitted", "autograded", "checked", "results", "feedback")  # in a class's folder
+WRITTEN = ("gradebook.db", "submitted", "autograded", "checked", "feedback")  # in a class's folder
 
 
 def release(options: argparse.Namespace) -> None:

@@ -1,20 +1,23 @@
 """Grading a class: every submission is read, repaired, run in the sandbox and entered into the gradebook.
 
-Nothing that one student hands in can stop the others, and a run that is killed goes on where it stopped: results are
-kept under a hash of the submission, the source and the grader, and what the gradebook holds is not entered again.
+Nothing that one student hands in can stop the others, and a run that is killed goes on where it stopped: a graded
+notebook is kept with a hash of all that it depends on, and what the gradebook holds is not entered again.
 """
 
 import copy
+import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import nbformat
+import torch
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_output
 
-from grader import own_parts, results
+from grader import own_parts
 from grader.confine import Limits
 from grader.gradebook import MARK, ClassFolder, NotRecorded, slips
 from grader.intake import Unreadable, find_notebook, read_notebook
@@ -22,8 +25,10 @@ from grader.release import graded_edition
 from grader.repair import repair
 from grader.roster import WHICH, is_student_id
 from grader.sandbox import Result
-from grader.source import Source, is_test, is_theirs, nbgrader_of, outside
+from grader.source import ASSIGNMENTS, Source, is_test, is_theirs, nbgrader_of, outside
 from grader.workers import grade_one, run_jobs
+
+MARKING = (ASSIGNMENTS / "grader", ASSIGNMENTS.parents[1] / "vit_course")  # the code that gives marks
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,13 @@ class Prepared:
     def __post_init__(self):
         # the first cell has place for the notes, so that the student's cells are counted from 1
         self.notebook.cells.insert(0, new_code_cell("# Notes from the grading", id="notes-from-the-grading"))
-        self.key = results.key_of(self.submission.source.digest, nbformat.writes(self.notebook), self.own)
+
+    @property
+    def key(self) -> str:
+        """Return a hash of all that the graded notebook depends on."""
+        source, said = self.submission.source, str([self.notes, self.problem, slips(self.submission.folder)])
+        parts = [grader_version(), source.digest, nbformat.writes(self.notebook), self.own, said]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     @property
     def cells(self) -> list[tuple[int, str]]:
@@ -98,10 +109,17 @@ class Prepared:
         notebook.cells[0].outputs = [new_output("stream", text="\n".join(notes))]
         if not notes:
             del notebook.cells[0]
-        # the key by which it is known in the gradebook
-        key = results.key_of(nbformat.writes(notebook), str(slips(self.submission.folder)), self.problem)
-        notebook.metadata[MARK] = {"notes": notes, "key": key}
+        notebook.metadata[MARK] = {"notes": notes, "key": self.key}
         return notebook
+
+
+@cache
+def grader_version() -> str:
+    """Return a hash of the code that gives marks: the reference, its checks, the grader and PyTorch."""
+    digest = hashlib.sha256(torch.__version__.encode())
+    for path in sorted(path for folder in MARKING for path in folder.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def prepare(submission: Submission) -> Prepared:
@@ -156,43 +174,43 @@ class Run:
         """Grade and record; yield each submission as it is done, with the reason if it could not be graded."""
         known, prepared = self.folder.recorded(), [prepare(submission) for submission in submissions]
         note_identical(prepared)
-        for each, result in self._results(prepared):
-            failure = f"not graded: {result}" if isinstance(result, str) else self._record(each, result, known)
+        for each, notebook in self._graded(prepared):
+            failure = f"not graded: {notebook}" if isinstance(notebook, str) else self._record(each, known)
             yield each.submission, f"{failure}. Run the grading again; if it stays, report it." if failure else ""
 
     def graded(self, submission: Submission) -> NotebookNode:
         """Return one submission graded; ``RuntimeError`` if the grader itself failed."""
-        ((prepared, result),) = self._results([prepare(submission)])
-        if isinstance(result, str):
-            raise RuntimeError(result)
-        return prepared.graded(result)
+        ((_, notebook),) = self._graded([prepare(submission)])
+        if isinstance(notebook, str):
+            raise RuntimeError(notebook)
+        return notebook
 
-    def _results(self, prepared: list[Prepared]) -> Iterator[tuple[Prepared, Result | str]]:
-        """Yield what is stored, then what comes out of the sandbox; for a submission with a problem, nothing."""
-        waiting = {}
-        for each in prepared:
-            path = self.folder.root / "results" / each.submission.student / f"{each.submission.source.name}.json"
-            result = Result() if each.problem else None if self.again else results.load(path, each.key)
-            if result:
-                yield each, result
+    def _graded(self, prepared: list[Prepared]) -> Iterator[tuple[Prepared, NotebookNode | str]]:
+        """Yield every graded notebook, or a text if the grader itself failed; what was kept comes first."""
+        jobs, waiting = {}, {}
+        for each in sorted(prepared, key=lambda each: each.submission.source.name):  # the sandbox is made for several
+            source, name = each.submission.source, each.submission.name
+            if each.problem:
+                yield each, self._keep(each, Result())
+            elif not self.again and (kept := self.folder.kept(*name, each.key)):
+                yield each, kept
             else:
-                waiting[path] = each
-        jobs = {}
-        for path, each in sorted(waiting.items(), key=lambda item: item[0].name):  # those of one assignment in a row
-            source = each.submission.source
-            jobs[path] = (each.cells, source.hidden_tests, source.modules, self.limits, self.unconfined, each.own)
-        for path, result in run_jobs(jobs, self.workers, self.dask):
-            if isinstance(result, Result):
-                results.store(path, waiting[path].key, result)
-            yield waiting[path], result
+                waiting[name] = each
+                jobs[name] = (each.cells, source.hidden_tests, source.modules, self.limits, self.unconfined, each.own)
+        for name, result in run_jobs(jobs, self.workers, self.dask):
+            yield waiting[name], result if isinstance(result, str) else self._keep(waiting[name], result)
 
-    def _record(self, prepared: Prepared, result: Result, known: dict) -> str:
+    def _keep(self, prepared: Prepared, result: Result) -> NotebookNode:
+        notebook = prepared.graded(result)
+        self.folder.keep(*prepared.submission.name, notebook, prepared.submission.folder)
+        return notebook
+
+    def _record(self, prepared: Prepared, known: dict) -> str:
         """Enter a graded notebook, unless the gradebook holds it already; return why it could not be done."""
-        submission, notebook = prepared.submission, prepared.graded(result)
-        is_new = self.folder.entry(*submission.name).get("key") != notebook.metadata[MARK]["key"]
+        name = prepared.submission.name
         try:
-            if is_new or submission.name not in known:
-                self.folder.record(*submission.name, notebook, submission.folder)
+            if name not in known or self.folder.entry(*name).get("key") != prepared.key:
+                self.folder.record(*name)
         except NotRecorded as error:
             return f"not recorded: {error}"
         return ""

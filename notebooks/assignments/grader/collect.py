@@ -23,7 +23,8 @@ PATTERN = rf"(?P<student>[^_/]+)_.*?{TASK}"  # Canvas, Moodle, and by hand
 IGNORED = re.compile(r"(^|/)(\.|__MACOSX/)|_attempt_[\d-]+\.txt$")  # hidden files, and Blackboard's notes on attempts
 ENCODINGS = ("utf-8", "euc_kr", "cp437", "cp949")  # of names in an archive that are not marked as Unicode
 LATE = "late.txt"  # next to a notebook that Canvas marks as late
-MEGABYTES = 100
+MEGABYTES = 100  # of one file, and of what one archive in the download unpacks to
+MEGABYTES_IN_ALL = 4000
 
 
 @dataclass(frozen=True)
@@ -70,47 +71,56 @@ def collect(
             elif path.is_file() and not IGNORED.search(name):
                 read = _read(path, name, patterns, folder.roster, assignments)
                 (lines if isinstance(read, str) else found).append(read)
-        own = {each.origin: each for each in found if each.assignment == FILE}
-        notebooks = [each for each in found if each.assignment != FILE]
-        for each in sorted(notebooks, key=lambda each: each.timestamp):
-            versions[each.student, each.assignment].append(each)
+        for each in sorted(found, key=lambda each: each.timestamp):
+            if each.assignment != FILE:
+                versions[each.student, each.assignment].append(each)
+        submitted, own = folder.root / "submitted", {each.origin: each for each in found if each.assignment == FILE}
         for group in versions.values():
-            files = {f"{group[-1].assignment}.ipynb": group[-1]}
-            if group[-1].origin in own:
-                files[FILE] = own[group[-1].origin]
-            is_placed, more = _place(group, files, folder.root / "submitted", replace=replace)
+            is_placed, more = _place(group, own.get(group[-1].origin), submitted, replace=replace)
             placed += [group[-1]] * is_placed
             lines += more
-    alone = own.keys() - {each.origin for each in notebooks}
-    return placed, lines + [f"{own[each].name}: there is no notebook next to it. Place it by hand." for each in alone]
+        for each in own.values():
+            lines += _lines_about_own(each, [one for one in found if one.origin == each.origin], submitted)
+    return placed, lines
 
 
 def unpack(download: Path, folder: Path) -> list[str]:
     """Unpack a zip file or copy a folder, then the archives in it; return a line for each file that is left out."""
-    lines = []
+    lines, room = [], MEGABYTES_IN_ALL * 1_000_000
 
-    def extract(path: Path, target: Path) -> None:
+    def extract(path: Path, target: Path, most: float) -> None:
+        """Unpack an archive that holds so many bytes at most, all its files together."""
+        nonlocal room
         with zipfile.ZipFile(path) as archive:
-            for member in archive.infolist():
+            members = archive.infolist()
+            if (size := sum(member.file_size for member in members)) > most:
+                raise ValueError(f"it unpacks to more than {most / 1e6:g} MB")
+            room -= size
+            for member in members:
+                place = target / member.filename
                 try:
+                    if ".." in place.parts or not place.is_relative_to(target):
+                        raise ValueError("its name leads out of the archive")
+                    if place.is_file():
+                        raise ValueError("its name appears twice, and the first one was taken")
                     if member.file_size > MEGABYTES * 1_000_000:
                         raise ValueError(f"it is larger than {MEGABYTES} MB")
                     archive.extract(member, target)
                 except Exception as error:  # a password, damaged data, an unknown method, a name that is too long
-                    lines.append(f"{member.filename}: left out; {error}.")
+                    lines.append(f"{member.filename} in {path.name}: left out; {error}.")
 
     try:
         if download.is_dir():
             shutil.copytree(download, folder, symlinks=True, dirs_exist_ok=True)
         else:
-            extract(download, folder)
-    except (OSError, zipfile.BadZipFile, NotImplementedError) as error:
+            extract(download, folder, room)
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError) as error:
         raise Stop(f"{download} is neither a folder nor a zip file that can be read: {error}") from None
     for path in sorted(each for each in folder.rglob("*") if each.suffix.lower() == ".zip"):
         if path.is_symlink() or not path.is_file():
             continue
         try:
-            extract(path, path.with_suffix(""))
+            extract(path, path.with_suffix(""), min(MEGABYTES * 1_000_000, room))
         except Exception as error:
             lines.append(f"{path.relative_to(folder)}: left out; {error}.")
         path.unlink()
@@ -154,36 +164,61 @@ def _decoded(part: str, encoding: str) -> str:
 
 
 def _unknown(name: str, roster: dict[str, Student]) -> str:
-    """Say that nobody has a name, and which one is the nearest."""
-    known = [each for student in roster.values() for each in student.names]
-    nearest = difflib.get_close_matches(unicodedata.normalize("NFC", name), known, n=1, cutoff=0.5)
+    """Say that nobody has a name, and which one is the nearest; letters that differ may look the same."""
+    name, known = unicodedata.normalize("NFC", name), [each for student in roster.values() for each in student.names]
     line = f"there is no student {name!r}" + " in students.csv" * bool(roster)
-    return line + "".join(f"; the nearest is {each!r}" for each in nearest)
+    for nearest in difflib.get_close_matches(name, known, n=1, cutoff=0.5):
+        letters = [letter for letter in sorted({*name} ^ {*nearest}) if not letter.isascii()]
+        called = ", ".join(f"{letter!r} is {unicodedata.name(letter, 'without a name')}" for letter in letters)
+        line += f"; the nearest is {nearest!r}" + f" ({called})" * bool(called)
+    return line
 
 
-def _place(
-    versions: list[HandIn], files: dict[str, HandIn], submitted: Path, *, replace: bool
-) -> tuple[bool, list[str]]:
-    """Copy the last version of one student's assignment; return whether it was right to do so, and lines."""
+def _place(versions: list[HandIn], own: HandIn | None, submitted: Path, *, replace: bool) -> tuple[bool, list[str]]:
+    """Copy the last version of a student's notebook, with the my_vit.py that came with it.
+
+    Returns whether it was placed, and a line for everything that a person has to decide.
+    """
     last, place = versions[-1], submitted / versions[-1].student / versions[-1].assignment
-    others = [each for each in versions[:-1] if not filecmp.cmp(each.path, last.path, shallow=False)]
+    notebook, others = (
+        place / f"{last.assignment}.ipynb",
+        [each for each in versions[:-1] if not _same(each, last.path)],
+    )
     if any(each.timestamp == last.timestamp for each in others):
         names = ", ".join(each.name for each in [*others, last])
         line = f"{names}: different files of {last.student} for {last.assignment}. Place the one that counts by hand."
         return False, [line]
     lines = [f"{each.name}: not the last attempt of {last.student}, which counts." for each in others]
-    there = [name for name in (f"{last.assignment}.ipynb", FILE) if (place / name).exists()]
-    if there == [*files] and all(filecmp.cmp(place / name, files[name].path, shallow=False) for name in there):
+    if _same(last, notebook) and not (replace and own and not _same(own, place / FILE)):
         return False, lines
     if place.is_dir() and any(place.iterdir()) and not replace:
         line = f"{last.name}: {last.student} has handed in another {last.assignment} before, which stays."
         return False, [*lines, f"{line} If this one is to count, for example late work, collect again with --replace."]
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    for name, each in files.items():
-        shutil.copyfile(each.path, place / name)
+    shutil.copyfile(last.path, notebook)
+    if own:
+        shutil.copyfile(own.path, place / FILE)
     if last.timestamp:
         (place / "timestamp.txt").write_text(last.timestamp)
     if "_LATE_" in last.name:
         (place / LATE).write_text("Canvas marked it as late.\n")
     return True, lines
+
+
+def _lines_about_own(own: HandIn, attempt: list[HandIn], submitted: Path) -> list[str]:
+    """Return what to do with a my_vit.py that was not placed, by what was handed in with it."""
+    assignments = [each.assignment for each in attempt if each.assignment != FILE]
+    if not assignments:
+        copy = f"copy it to submitted/{own.student}/ASSIGNMENT/{FILE}"
+        return [f"{own.name}: there is no notebook next to it. If it belongs to one that was collected, {copy}."]
+    return [
+        f"{own.name}: {assignment} was collected without this file. If it is to count, copy it to "
+        f"submitted/{own.student}/{assignment}/{FILE}, or collect again with --replace."
+        for assignment in assignments
+        if not _same(own, submitted / own.student / assignment / FILE)
+    ]
+
+
+def _same(handed: HandIn, path: Path) -> bool:
+    return path.is_file() and filecmp.cmp(handed.path, path, shallow=False)

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import json
 import logging
 import os
 import shutil
@@ -94,13 +95,22 @@ class ClassFolder:
                 names = {key: value for key, value in vars(student).items() if key != "id" and value}
                 gradebook.update_or_create_student(student.id, **names)
 
-    def record(self, student: str, assignment: str, notebook: NotebookNode, handed_in: Path) -> None:
-        """Enter a graded notebook, and when it came in. Marks and comments that were given by hand stay."""
+    def keep(self, student: str, assignment: str, notebook: NotebookNode, handed_in: Path) -> None:
+        """Store a graded notebook, and when it came in, for the gradebook and for the next run."""
         folder = self.root / "checked" / student / assignment
         shutil.rmtree(folder, ignore_errors=True)
-        write_notebook(notebook, folder.parent, assignment)
         for name, text in slips(handed_in).items():
             write_text(folder / name, text)
+        write_notebook(notebook, folder.parent, assignment)
+
+    def kept(self, student: str, assignment: str, key: str) -> NotebookNode | None:
+        """Return the graded notebook that is stored with this key; None if there is none, or if it is damaged."""
+        if self.entry(student, assignment, "checked").get("key") == key:
+            return nbformat.read(self.root / "checked" / student / assignment / f"{assignment}.ipynb", as_version=4)
+        return None
+
+    def record(self, student: str, assignment: str) -> None:
+        """Enter the graded notebook that is stored. Marks and comments that were given by hand stay."""
         settings = Config(Autograde=dict(exporter_class=NotebookExporter))
         self.run(Autograde, settings, submitted_directory="checked", student_id=student, assignment_id=assignment)
 
@@ -115,10 +125,12 @@ class ClassFolder:
                 for each in assignment.submissions
             }
 
-    def entry(self, student: str, assignment: str) -> dict:
-        """Return what is noted in the graded notebook that is in the gradebook: its key and the lines about it."""
-        path = self.root / "autograded" / student / assignment / f"{assignment}.ipynb"
-        return nbformat.read(path, as_version=4).metadata.get(MARK, {}) if path.exists() else {}
+    def entry(self, student: str, assignment: str, step: str = "autograded") -> dict:
+        """Return what is noted in a graded notebook, its key and the lines about it; nothing if it is damaged."""
+        path = self.root / step / student / assignment / f"{assignment}.ipynb"
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+            return dict(json.loads(path.read_text(encoding="utf-8"))["metadata"][MARK])
+        return {}
 
     @contextlib.contextmanager
     def gradebook(self) -> Iterator[Gradebook]:

@@ -4,8 +4,8 @@ What is withheld can be imported, so that a forgotten import costs nothing, and 
 """
 
 import ast
-import shutil
 from collections.abc import Collection
+from functools import cache
 from pathlib import Path
 
 from grader.source import course_imports
@@ -22,7 +22,6 @@ PUBLIC = {  # what the package itself exports, and from where
     if isinstance(node, ast.ImportFrom)
     for alias in node.names
 }
-WORKER = ("answers", "messages", "worker")  # of this package
 
 WITHHELD = """
 def __getattr__(name):
@@ -71,14 +70,13 @@ def part(name):
 STAND_INS = dict(checks=CHECKS, mine=MINE)
 
 
-def build(folder: Path, names: Collection[str], data: Path | None) -> None:
-    """Write the stripped package to ``folder / "vit_course"``.
+@cache
+def files(names: Collection[str]) -> dict[str, str]:
+    """Return the stripped package: the text of each of its files by the path, ``"vit_course/data.py"``.
 
     Args:
-        folder: is first on the worker's path.
         names: what an assignment imports, such as ``vit_course.data.load_test_images``; the files that hold these, and
-            what they need, are copied.
-        data: a file that ``load_test_images`` reads, or None.
+            what they need, are there as they are.
 
     Raises:
         ValueError: a name that the course does not have.
@@ -87,18 +85,12 @@ def build(folder: Path, names: Collection[str], data: Path | None) -> None:
     while wanted := wanted - given - {None}:
         given |= wanted
         wanted = {_module_of(name) for module in wanted for name in course_imports(MODULES[module].read_text())}
-    for module, path in MODULES.items():
-        target = folder / path.relative_to(COURSE)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(path.read_text() if module in given else STAND_INS.get(module, WITHHELD))
+    texts = {
+        path.relative_to(COURSE).as_posix(): path.read_text() if module in given else STAND_INS.get(module, WITHHELD)
+        for module, path in MODULES.items()
+    }
     exported = [f"from {module} import {name}" for name, module in PUBLIC.items() if _module_of(module) in given]
-    (folder / "vit_course" / "__init__.py").write_text("\n".join([*exported, WITHHELD]))
-    (folder / "grader").mkdir()
-    for module in ("__init__", *WORKER):
-        shutil.copy(Path(__file__).with_name(f"{module}.py"), folder / "grader")
-    if data is not None:
-        (folder / "resources").mkdir()
-        shutil.copy(data, folder / "resources")
+    return texts | {"vit_course/__init__.py": "\n".join([*exported, WITHHELD])}
 
 
 def _module_of(name: str) -> str | None:

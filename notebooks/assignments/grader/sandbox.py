@@ -32,6 +32,7 @@ from grader.outputs import outputs_of, plain, stream
 from grader.usage import Usage
 
 START_SECONDS = 120
+WORKER = ("__init__.py", "answers.py", "messages.py", "worker.py")  # what runs on the student's side
 
 
 class SandboxError(RuntimeError):
@@ -89,7 +90,8 @@ def grade(
     Raises:
         SandboxError: no process can be started, or a hidden test is at fault: neither is the submission's doing.
     """
-    submission = _Submission(sandbox_for(frozenset(modules), limits, confinement, data), cells)
+    sandbox = sandbox_for(confinement, limits.disk_bytes, data)
+    submission = _Submission(sandbox, limits, package.files(frozenset(modules)), cells)
     try:
         submission.run_cells()
         for grade_id, code in tests.items():
@@ -102,8 +104,8 @@ def grade(
 class _Submission:
     """One submission: its process, started again where necessary, and what has come of it."""
 
-    def __init__(self, sandbox: "Sandbox", cells: list[tuple[int, str]]) -> None:
-        self.sandbox, self.limits, self.cells = sandbox, sandbox.limits, cells
+    def __init__(self, sandbox: "Sandbox", limits: Limits, package: dict, cells: list[tuple[int, str]]) -> None:
+        self.sandbox, self.limits, self.package, self.cells = sandbox, limits, package, cells
         self.result, self.process = Result(), None
         self.skipped: set[int] = set()
         self.test_restarts = self.limits.restarts
@@ -118,7 +120,8 @@ class _Submission:
     def run_cells(self) -> bool:
         """Start a process and run all cells in it except those that stopped one; return whether it is there then."""
         while self.result.seconds < self.limits.total_seconds:
-            self.process = Process(self.sandbox, self.limits.total_seconds - self.result.seconds)
+            seconds = self.limits.total_seconds - self.result.seconds
+            self.process = Process(self.sandbox, self.limits, self.package, seconds)
             for index, source in self.cells:
                 if index not in self.skipped and not self._run_cell(index, source):
                     break
@@ -182,8 +185,8 @@ class _Submission:
 class Process:
     """A student's process, which may use so many seconds in all, and the connection to it."""
 
-    def __init__(self, sandbox: "Sandbox", seconds: float) -> None:
-        self.sandbox, self.seconds, self.count = sandbox, seconds, 0
+    def __init__(self, sandbox: "Sandbox", limits: Limits, package: dict[str, str], seconds: float) -> None:
+        self.sandbox, self.limits, self.seconds, self.count = sandbox, limits, seconds, 0
         deadline = time.monotonic() + START_SECONDS
 
         def starting() -> None:
@@ -192,6 +195,7 @@ class Process:
 
         try:
             self.connection = Connection(*sandbox.connect(), starting)
+            self.connection.send({"package": package, "limits": asdict(limits)})
             self.connection.receive()
         except (Ended, OSError, Malformed) as error:
             sandbox.stop()
@@ -224,7 +228,7 @@ class Process:
             raise Stopped("the time for the whole submission was over")
         if self.usage.seconds > self.until:
             raise Stopped(f"stopped after {self.allowed:g} s (endless loop?)")
-        if self.usage.memory > self.sandbox.limits.memory_bytes:
+        if self.usage.memory > self.limits.memory_bytes:
             raise Stopped("out of memory")
 
     def end(self) -> float:
@@ -242,8 +246,9 @@ class Process:
 _open: list["Sandbox"] = []
 
 
-def sandbox_for(*settings: object) -> "Sandbox":
+def sandbox_for(confinement: Confinement, disk_bytes: int, data: Path | None) -> "Sandbox":
     """Return the sandbox of the last submission, if it suits this one too; if not, close it and make another."""
+    settings = confinement, disk_bytes, data
     if not _open or _open[0].settings != settings:
         while _open:
             _open.pop().close()
@@ -252,22 +257,27 @@ def sandbox_for(*settings: object) -> "Sandbox":
 
 
 class Sandbox:
-    """What the submissions to one assignment share: their package, their limits and, where a confinement can take one
-    submission after the other, a process that holds torch already.
+    """What submissions share: the worker's code, the data and, where a confinement can take one submission after the
+    other, a process that holds torch already.
     """  # noqa: D205
 
-    def __init__(self, modules: Collection[str], limits: Limits, confinement: Confinement, data: Path | None) -> None:
-        self.settings = modules, limits, confinement, data
-        self.limits, self.confinement = limits, confinement
-        self.folder = Path(tempfile.mkdtemp(prefix="assignment-"))
-        package.build(self.folder, modules, data)
+    def __init__(self, confinement: Confinement, disk_bytes: int, data: Path | None) -> None:
+        self.settings = confinement, disk_bytes, data
+        self.confinement, self.disk_bytes = confinement, disk_bytes
+        self.folder = Path(tempfile.mkdtemp(prefix="grader-"))
+        for name in ("grader", "resources"):
+            (self.folder / name).mkdir()
+        for name in WORKER:
+            shutil.copy(Path(__file__).with_name(name), self.folder / "grader")
+        if data:
+            shutil.copy(data, self.folder / "resources")
         for path in [self.folder, *self.folder.rglob("*")]:
             path.chmod(0o755 if path.is_dir() else 0o644)
         self.running: subprocess.Popen | None = None
         atexit.register(self.close)
 
     def close(self) -> None:
-        """End everything in the sandbox, and remove the package."""
+        """End everything in the sandbox, and remove its folder."""
         atexit.unregister(self.close)
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -306,15 +316,14 @@ class Sandbox:
         is_bare = self.confinement.kind == "none"
         home = tempfile.mkdtemp(dir=self.folder) if is_bare else "/"
         settings = dict(
-            package=str(self.folder),
+            folder=str(self.folder),
             libraries=library_folders() if self.confinement.shares_libraries else [],
             control=control,
-            **asdict(self.limits),
         )
         self.running = self.confinement.start(
             [*self.confinement.python, str(self.folder / "grader" / "worker.py"), json.dumps(settings)],
             self.folder,
-            self.limits,
+            Limits(disk_bytes=self.disk_bytes),
             [] if control is None else [control],
             stdin=subprocess.PIPE if control is None else subprocess.DEVNULL,
             stdout=subprocess.PIPE if control is None else subprocess.DEVNULL,

@@ -9,6 +9,7 @@ so that it can neither see nor signal nor trace that one, and so that everything
 import base64
 import builtins
 import ctypes
+import gc
 import io
 import json
 import os
@@ -29,20 +30,20 @@ IDLE_MAGICS = ("matplotlib", "pip", "conda", "mamba", "load_ext", "autoreload") 
 def main() -> None:
     """Load what every submission needs, then work for one, or fork a process for each that comes."""
     settings = json.loads(sys.argv[1])
-    sys.path[:] = [settings["package"], *sys.path, *settings["libraries"]]
+    sys.path[:] = [settings["folder"], *sys.path, *settings["libraries"]]
     Cells.prepare()
     if settings["control"] is None:
         streams = os.dup(0), os.dup(1)
         close_standard_streams()
-        work(*streams, settings)
+        work(*streams, settings["folder"], is_alone=False)
     else:
         control = socket.socket(fileno=settings["control"])
         control.send(b"+")
-        while serve_fork(control, settings):
+        while serve_fork(control, settings["folder"]):
             control.send(b"+")
 
 
-def serve_fork(control: socket.socket, settings: dict) -> bool:
+def serve_fork(control: socket.socket, folder: str) -> bool:
     """Fork a process for a connection that the grader sends, and end it when the grader asks for it.
 
     Returns whether nothing of the submission has stayed; if something has, the sandbox is given up, by ending.
@@ -62,7 +63,7 @@ def serve_fork(control: socket.socket, settings: dict) -> bool:
                 os.setsid()  # or a signal to its group would reach the processes outside
                 with suppress(BaseException):
                     close_standard_streams()
-                    work(descriptors[0], descriptors[0], settings)
+                    work(descriptors[0], descriptors[0], folder, is_alone=True)
                 os._exit(1)
             os.close(descriptors[0])
             os.write(writer, str(student).encode())
@@ -93,15 +94,24 @@ def close_standard_streams() -> None:
 # --- the student's process -------------------------------------------------------------------------------------------
 
 
-def work(incoming: int, outgoing: int, settings: dict) -> None:
-    """Run cells and answer requests until the grader closes the connection; never returns."""
+def work(incoming: int, outgoing: int, folder: str, *, is_alone: bool) -> None:
+    """Take over the course's package and the limits, run cells and answer requests until the connection is closed.
+
+    Args:
+        incoming, outgoing: descriptors of the connection to the grader.
+        folder: what the sandbox has for every submission.
+        is_alone: whether the process is the first one in a namespace of its own.
+    """
     from grader import answers
     from grader.messages import Connection, Ended, Malformed
 
-    cells, connection = Cells(settings["output_bytes"]), Connection(incoming, outgoing)
+    connection = Connection(incoming, outgoing)
+    start = connection.receive()
+    put_package(start["package"], folder)
+    cells = Cells(start["limits"]["output_bytes"])
     own, original = os.getpid(), dict(vars(builtins))
     getpid, leave, kill, wait, restore = os.getpid, os._exit, os.kill, os.waitpid, vars(builtins).update
-    limit(settings)
+    limit(start["limits"], is_alone=is_alone)
     connection.send("ready")
     while True:
         try:
@@ -115,7 +125,7 @@ def work(incoming: int, outgoing: int, settings: dict) -> None:
         restore(original)
         if getpid() != own:  # a copy that the student's code has made of this process has no more to do
             leave(0)
-        if own == 1:  # alone in its namespace: what the cell has left running ends
+        if is_alone:  # what the cell has left running ends
             with suppress(OSError):
                 kill(-1, signal.SIGKILL)
                 while True:
@@ -127,13 +137,23 @@ def work(incoming: int, outgoing: int, settings: dict) -> None:
             connection.send({"id": message["id"], "answer": {"error": problem}})
 
 
-def limit(settings: dict) -> None:
+def put_package(texts: dict[str, str], folder: str) -> None:
+    """Write the files of the package that an assignment gives, and let Python find it."""
+    top = Path(os.environ["HOME"], ".course")
+    for name, text in texts.items():
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        (top / name).write_text(text)
+    (top / "resources").symlink_to(Path(folder, "resources"))
+    sys.path.insert(0, str(top))
+
+
+def limit(settings: dict, *, is_alone: bool) -> None:
     """Set the kernel's limits for this process and all that come from it."""
     limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: settings["file_bytes"], resource.RLIMIT_NOFILE: 128}
     if sys.platform.startswith("linux"):
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         limits[resource.RLIMIT_AS] = pages * resource.getpagesize() + settings["memory_bytes"]
-        if settings["control"] is not None:  # counted in the namespace; elsewhere all processes of the user would count
+        if is_alone:  # they are counted in the namespace; elsewhere all processes of the user would count
             limits[resource.RLIMIT_NPROC] = settings["processes"]
     for kind, value in limits.items():
         resource.setrlimit(kind, (value, value))
@@ -150,7 +170,7 @@ class Cells:
     def prepare(cls) -> None:
         """Import what every notebook imports, and make IPython's shell."""
         import einops.layers.torch  # noqa: F401
-        import matplotlib.pyplot  # noqa: F401
+        import matplotlib.pyplot
         import torch.utils.data  # noqa: F401
         from IPython.core.displayhook import CapturingDisplayHook
         from IPython.core.displaypub import CapturingDisplayPublisher
@@ -168,6 +188,12 @@ class Cells:
         for name in IDLE_MAGICS:
             shell.register_magic_function(lambda line, cell=None: None, "line", name)
         import matplotlib_inline.backend_inline  # noqa: F401  it looks for the shell, to show plots in it
+
+        # what the first plot needs is made once; what is there by now is shared by all processes that are forked
+        matplotlib.pyplot.loglog([1, 10], [1, 10])
+        matplotlib.pyplot.savefig(io.BytesIO())
+        matplotlib.pyplot.close()
+        gc.freeze()
 
     def __init__(self, output_bytes: int) -> None:
         self.output_bytes, self.errors = output_bytes, []

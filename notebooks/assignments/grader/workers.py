@@ -65,8 +65,9 @@ def _executor(workers: int, dask: str = "") -> Iterator[Executor]:
         with Client(dask) as client:
             yield client.get_executor(pure=False)
     else:
-        spawn = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers, spawn, initializer=_end_with_parent) as executor:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__])  # torch is imported once, for all of them
+        with ProcessPoolExecutor(workers, context, initializer=_end_with_parent) as executor:
             yield executor
 
 
