@@ -170,7 +170,7 @@ WRONG = [
         },
         "the right area, but it is as wide as it is high",
     ),
-    (10, SLICES, "whole rows and columns of the box are rounded in another way"),
+    (10, SLICES, "the border of the box is rounded in another way"),
     (10, {"half * height": "half * width"}, r"computed from the width"),
     (10, {WEIGHT: EQUAL}, r"pixels outside the box"),
     (10, INSIDE, r"the box is moved into the image"),
@@ -201,7 +201,8 @@ WRONG = [
         {"layer = num_blocks + 1": "layer = 0", "name not in tokens": "name not in ('cls_token', 'pos_embed')"},
         ": Everything outside the blocks .* In addition, register tokens still have weight decay",
     ),
-    (12, {"[1]) + 1": "[1])"}, "every block has the learning rate of the layer below it"),
+    (12, {"[1]) + 1": "[1])"}, "layers are counted in another way .* head is layer 13"),
+    (12, {"[1]) + 1": "[1])", "(num_blocks + 1 - layer)": "(num_blocks - layer)"}, "layers are counted in another way"),
     (12, {"ndim > 1": "ndim == 2"}, r"patch_embed\.proj\.weight has four axes"),
 ]
 RIGHT = [
