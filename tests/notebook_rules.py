@@ -153,7 +153,7 @@ def your_turns(notebook, path):
                 yield f"{where} {exercise.checked} is shown in cell {index}"
 
 
-CHECK = r"^(?:checks|mine)\.\w+\(\s*(?:\d+,\s*)?(\w+)"  # mine.keep(Encoder), checks.exercise(negative)
+CHECK = r"^(?:display\()?(?:checks|mine)\.\w+\(\s*(?:\d+,\s*)?(\w+)"  # mine.keep(Encoder), checks.exercise(negative)
 
 RULES = (ids, code, outputs, pictures, prose, your_turns)
 

@@ -73,7 +73,7 @@ def test_there_are_twelve_cases_in_order():
 def test_a_case_runs_without_the_others(case, monkeypatch):
     """As on its own page: its cells alone, which import what they use and print what the lesson prints."""
     monkeypatch.setenv("MPLBACKEND", "agg")
-    namespace = {"print": lambda *values: printed.append(" ".join(map(str, values)))}
+    namespace = {"display": id, "print": lambda *values: printed.append(" ".join(map(str, values)))}
     for cell in case.cells:
         if cell.cell_type == "code":
             printed = []
@@ -110,7 +110,7 @@ def test_the_comparison_of_the_diagnosis_passes_for_the_repair_alone(case, monke
     (comparison,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     monkeypatch.setenv("MPLBACKEND", "agg")
     for source in (case.repair, case.stub):
-        namespace = {"print": lambda *values: None}
+        namespace = {"display": id, "print": lambda *values: None}
         for cell in case.cells:
             if cell.cell_type == "code":
                 exec(source if cell.source == case.stub else cell.source, namespace)
@@ -138,8 +138,8 @@ def test_the_broken_piece_is_told_its_symptom_quietly(case):
     before = torch.random.get_rng_state()
     verdict = checks.clinic(case.number, case.built(case.stub))
     assert not verdict
-    assert re.match(rf"case {case.number}, {NAMES[case.number - 1]}: not repaired yet: ", verdict)
-    assert f"\n{verdict!r}" in case.says
+    assert re.match(rf"case {case.number}, {NAMES[case.number - 1]}: not repaired yet[.] [A-Z2]", verdict)
+    assert case.says.startswith(repr(verdict))  # the check comes first, because a symptom may stop with an error
     assert torch.equal(before, torch.random.get_rng_state())
 
 
@@ -179,7 +179,9 @@ def edited(number: int, edits: dict[str, str]):
 def test_a_half_repair_is_refused_and_named(number, edits, says):
     with pytest.raises(checks.CheckFailed, match=f"(?i){says}") as caught:
         checks.clinic(number, edited(number, edits))
-    assert str(caught.value).startswith(f"case {number}, {NAMES[number - 1]}: ")
+    message = str(caught.value)
+    assert message.startswith(f"case {number}, {NAMES[number - 1]}: ")
+    assert not re.search(r"^  \d\. ([a-z]|One of the two)", message, re.MULTILINE)  # mistakes, as sentences
 
 
 @pytest.mark.parametrize(("number", "edits"), RIGHT, ids=[f"{number}-{i}" for i, (number, _) in enumerate(RIGHT)])
