@@ -301,7 +301,7 @@ class Trial:
                 [*(runs[k] for k in order), *earlier],
                 [*(results[k] for k in order), *map(_expected, earlier)],
                 most=self.check.most,
-                most_calls=self.check.most_calls // (10 if case.training else 1),
+                most_calls=self.check.most_calls // (20 if case.training else 1),
                 remember=self.check.is_class and not case.training,
                 rank=lambda notes: progress().rank(notes),
             )

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import combinations
 from pathlib import Path
 from types import CodeType
@@ -27,7 +27,7 @@ from vit_course.checks.verdict import sentence
 TABLE = tomllib.loads(Path(__file__).with_name("mistakes.toml").read_text(encoding="utf-8"))
 PARTS = {name: part for name, part in vars(twins).items() if getattr(part, "__module__", "") == twins.__name__}
 SOURCES = {name: inspect.getsource(part) for name, part in PARTS.items()}
-MOST_CALLS = 3000  # of twins in one search for mistakes that come together
+MOST_CALLS = 6000  # of twins in one search for mistakes that come together
 
 
 @dataclass(frozen=True)
@@ -239,12 +239,15 @@ def explanation(
     targets = [_Target(result) for result in results]
     bench, notes = Bench(remember=remember), {}
 
+    def gives(chosen: Sequence[Mistake], run: Callable[[dict], object]) -> object:
+        try:
+            return bench.run(chosen, run)
+        except Exception:  # a wrong version may stop where the learner's does not
+            return False
+
     def explains(chosen: Sequence[Mistake]) -> bool:
         for k, (run, target) in enumerate(zip(runs, targets, strict=True)):
-            try:
-                equal = bench.run(chosen, lambda names, run=run, target=target: target.equals_result_of(run, names))
-            except Exception:  # a wrong version may stop where the learner's does not
-                return False
+            equal = gives(chosen, partial(target.equals_result_of, run))
             if k == 0 and len(chosen) == 1:
                 notes[chosen[0].id] = [*bench.notes]
             if not equal:
