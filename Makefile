@@ -111,6 +111,7 @@ rebuild-benchmarks: $(PEERS_INSTALLED)  # some 40 minutes, on a machine with not
 	PYTHONPATH=$(ENV)/peers $(BIN)/python -m tools.benchmarks.profile_step
 	$(BIN)/python -m tools.benchmarks.mixed_precision
 	$(BIN)/python -m tools.benchmarks.time_to_accuracy
+	$(BIN)/python -m tools.benchmarks.checks
 	$(BIN)/python -m tools.benchmarks.report
 
 rebuild-solutions: $(INSTALLED)  # of the assignments and the lessons, for reading

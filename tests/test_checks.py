@@ -1,6 +1,5 @@
 """The checks of a learner's code: published mistakes are refused and named, right styles pass."""
 
-import copy
 import sys
 import traceback
 from itertools import combinations
@@ -20,16 +19,6 @@ from vit_course.checks.engine import CHECKS
 pytestmark = pytest.mark.usefixtures("as_readers_run_it")
 SHOWN = {**CHECKS, **{f"clinic_{check.name}": check for check in CLINIC}}
 OTHERS = {"same_values", "exercise", "clinic", "CheckFailed", "Verdict"}
-
-
-def learners(check, *mistakes):
-    """Return the code of a learner who made these mistakes: the edited twin, as a function or as a class."""
-    twin = variants.namespace(mistakes).get(check.twin, check.reference)
-    if check.is_class:
-        return type("Learners", (check.reference,), {"forward": lambda self, x: twin(self, x)})
-    if check.name == "silence_heads":
-        return lambda model, heads: torch.no_grad()(twin)(copy.deepcopy(model), heads)
-    return twin
 
 
 def refused(check, subject, **options):
@@ -52,7 +41,7 @@ def test_two_mistakes_are_both_named(check):
     declared = CHECKS[check]
     mistakes = [mistake for mistake in declared.known() if mistake.part == declared.twin][:5]
     named = [
-        set(refused(declared, learners(declared, *pair)).mistakes) == {mistake.id for mistake in pair}
+        set(refused(declared, declared.made_with(*pair)).mistakes) == {mistake.id for mistake in pair}
         for pair in combinations(mistakes, 2)
         if variants.compatible(*pair)
     ]
@@ -61,7 +50,8 @@ def test_two_mistakes_are_both_named(check):
 
 def test_a_mistake_of_a_part_is_named_in_the_whole_model():
     (mistake,) = [m for m in variants.mistakes_of("attention_weights") if m.id.endswith(".softmax_then_scale")]
-    failure = refused(CHECKS["vision_transformer"], learners(CHECKS["vision_transformer"], mistake))
+    check = CHECKS["vision_transformer"]
+    failure = refused(check, check.made_with(mistake))
     assert failure.mistakes == (mistake.id,)
     assert "rows sum to 0.500, not 1" in str(failure)
 
@@ -69,7 +59,7 @@ def test_a_mistake_of_a_part_is_named_in_the_whole_model():
 @pytest.mark.parametrize("name", SHOWN)
 def test_the_twin_and_the_reference_pass(name):
     check = SHOWN[name]
-    check.verify(learners(check))
+    check.verify(check.made_with())
     if name in CHECKS:
         assert getattr(checks, name)(check.reference).passed
 

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from test_checks import SHOWN, learners, refused
+from test_checks import SHOWN, refused
 
 from vit_course.checks import variants
 
@@ -23,7 +23,7 @@ def own_mistakes():
 @pytest.mark.parametrize(("name", "mistake"), own_mistakes())
 def test_a_mistake_is_named(name, mistake):
     """Two mistakes that give the same values are one: only the first would be named."""
-    failure = refused(SHOWN[name], learners(SHOWN[name], mistake))
+    failure = refused(SHOWN[name], SHOWN[name].made_with(mistake))
     words = re.split(r"\{[^}]*\}", mistake.template)
     assert all(word in str(failure) for word in words), str(failure)
     assert getattr(failure, "mistakes", (mistake.id,)) == (mistake.id,)

@@ -20,6 +20,9 @@ time_to_accuracy.json
                        is ``recipe`` with ``accuracy``; ours, from ``seed``, gets there in ``seconds``, null if never
     notes              [Markdown], one a paragraph
 
+checks.json
+    pairs, seconds     how many pairs of mistakes, {check: {kind of code: the longest time of the check}}
+
 ``budget`` and ``seconds`` are seconds of training, ``accuracy`` the share of test images, 0 to 1, ``source`` a link.
 """
 
@@ -35,6 +38,7 @@ THROUGHPUT = FOLDER / "results" / "throughput.json"
 PROFILE = FOLDER / "results" / "profile_step.json"
 PRECISION = FOLDER / "results" / "mixed_precision.json"
 TIME_TO_ACCURACY = FOLDER / "results" / "time_to_accuracy.json"
+CHECKS = FOLDER / "results" / "checks.json"
 WANTED_SPEED = 0.97  # of the fastest published model
 WANTED_TIME = 1 / 3  # of the published recipe's
 
@@ -229,11 +233,28 @@ def _reached(rows: list[dict]) -> list[str]:
     return [table([*header, "ours, by seed", "share"], lines, words=2)] if lines else []
 
 
+def checks_section(log: dict) -> str:
+    """Return the longest time of each check, the slowest first."""
+    kinds = ["right", "one", "two", "unknown"]
+    slowest = sorted(log["seconds"].items(), key=lambda item: -max(item[1].values()))
+    rows = [[name, *(f"{found[kind]:.2f}" for kind in kinds)] for name, found in slowest]
+    return "\n\n".join(
+        [
+            machine_line(log["machine"]),
+            "This is the processor time of a check in seconds, on one thread: for right code, and the longest for code "
+            f"with any one mistake that the check knows, with {log['pairs']} pairs of them, and with a mistake that it "
+            "does not know.",
+            table(["check", "right code", "one mistake", "two mistakes", "unknown mistake"], rows),
+        ]
+    )
+
+
 SECTIONS = {
     "The same step in several libraries": (THROUGHPUT, throughput_section),
     "Where the time goes": (PROFILE, profile_section),
     "Training in bfloat16": (PRECISION, precision_section),
     "Time to accuracy: Fashion-MNIST": (TIME_TO_ACCURACY, time_to_accuracy_section),
+    "How long a check takes": (CHECKS, checks_section),
 }
 
 

@@ -159,7 +159,7 @@ encoder_block = declare(
 
 ENCODERS = [
     tokens("two layers", 2, 5, 12, num_heads=3, mlp_dim=10, num_layers=2),
-    tokens("one layer and a batch of one", 1, 4, 4, num_heads=1, mlp_dim=10, num_layers=1),
+    tokens("one layer and a batch of one", 1, 4, 6, num_heads=2, mlp_dim=10, num_layers=1),
     tokens("three layers", 2, 3, 8, num_heads=2, mlp_dim=10, num_layers=3),
 ]
 
@@ -206,5 +206,10 @@ encoder = declare(
         _reaches_blocks("attention_dropout", ENCODERS[0]),
     ],
     mistakes=f"encoder drop_lost {PARTS}",
-    stages=[*(f"encoder_block.{name}" for name in ("read", "attended", "middle", "result")), "stream"],
+    stages=[
+        "encoder_block.read",
+        *LAYER,
+        *(f"encoder_block.{name}" for name in ("attended", "middle", "result")),
+        "stream",
+    ],
 )

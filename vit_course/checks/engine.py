@@ -5,6 +5,7 @@
 
 import inspect
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -26,8 +27,8 @@ from vit_course.checks.modules import (
     random_in_eval,
     takes,
 )
-from vit_course.checks.trace import Progress
-from vit_course.checks.variants import Mistake, explanation, mistakes_of, namespace, told
+from vit_course.checks.trace import Progress, stop_of
+from vit_course.checks.variants import MOST_CALLS, Mistake, explanation, mistakes_of, namespace, told
 from vit_course.checks.verdict import CheckFailed, NotWritten, Verdict, fail, sentence
 
 
@@ -71,8 +72,9 @@ class Check:
         gradients: whether gradients are compared too.
         before, behaviors: further checks of ``(subject, mapping)``, before the values are compared and after.
         most: how many mistakes may come together.
-        most_tries: a bound of the search, for what takes long to run.
+        most_calls: how many twins are run in a search for mistakes that come together: less where one takes long.
         mappable: whether a learner may pass a mapping.
+        writes: whether the twin writes into the model that it is given; learners do so in a copy.
     """
 
     name: str
@@ -86,13 +88,21 @@ class Check:
     before: Sequence[Callable[[Callable, Mapping], None]] = ()
     behaviors: Sequence[Callable[[Callable, Mapping], None]] = ()
     most: int = 2
-    most_tries: int = 3000
+    most_calls: int = MOST_CALLS
     mappable: bool = True
+    writes: bool = False
 
     def known(self, *, drawn: bool = False) -> list[Mistake]:
         """Return the mistakes that show in eval mode, or those that dropout alone shows."""
         sections = self.mistakes.split()
         return [mistake for section in sections for mistake in mistakes_of(section) if mistake.drawn == drawn]
+
+    def made_with(self, *mistakes: Mistake) -> Callable:
+        """Return the code of a learner who made these mistakes: the edited twin, as a function or as a class."""
+        twin = namespace(mistakes).get(self.twin, self.reference)
+        if self.is_class:
+            return type("Learners", (self.reference,), {"forward": lambda module, x: twin(module, x)})
+        return (lambda model, *args: torch.no_grad()(twin)(deepcopy(model), *args)) if self.writes else twin
 
     @property
     def is_class(self) -> bool:
@@ -179,10 +189,8 @@ class TwinRun:
             return self.case.shows(self.check.run(twin, self.case))
         return self.case.shows(twin(self.module, *self.case.args))
 
-    def could_give(self, twins: dict[str, Callable], result: object) -> bool:
-        """Whether a result is possible; a sample tells it quickly where much is drawn."""
-        if not isinstance(result, Draws):
-            return True
+    def could_give(self, twins: dict[str, Callable], result: Draws) -> bool:
+        """Whether a result is possible: a sample tells it quickly."""
         sample = self.case.shows(twins[self.check.twin](self.module, self.case.args[0][:2]))
         return sample.pairs.keys() and sample.levels().keys() <= result.levels().keys()
 
@@ -252,10 +260,21 @@ class Trial:
         right = ", ".join(self.passed + [case.label for k, case in enumerate(cases[: len(results)]) if k not in wrong])
         if wrong:
             self.explain(cases[: len(results)], runs, results, expected, wrong, right)
-        elif stopped and right:
+        if stopped:
+            self.explain_stop(cases[len(results)], runs, results, stopped)
+        if stopped and right:
             raise fail("engine.right_but", right=right, failure=stopped) from stopped.__cause__
-        elif stopped:
+        if stopped:
             raise stopped
+
+    def explain_stop(self, case: Case, runs: Sequence[TwinRun], results: Sequence, stopped: CheckFailed) -> None:
+        """Raise ``CheckFailed`` with the mistake whose edited twin stops at the same operation on the same values."""
+        runs = [lambda twins: stop_of(lambda: self.twin(case)(twins)), *runs[: len(results)]]
+        stop = stop_of(lambda: self.learners(case))
+        known = [mistake for mistake in self.check.known(drawn=case.training) if not mistake.fields]
+        options = dict(most_calls=MOST_CALLS // 5, remember=self.check.is_class and not case.training)
+        if found := stop.message and explanation(known, runs, [stop, *results], **options):
+            raise _named(found, runs[0], str(stopped)) from stopped.__cause__
 
     def explain(
         self,
@@ -273,25 +292,23 @@ class Trial:
             made_in_forward(self.loaded(case), case.args[0])
             random_in_eval(self.loaded(case), case.args[0])
         at = f"{case.label}: {_difference(came, wanted, case)}"
-        runs, found = runs[: len(results)], ()
-        progress = cache(lambda: self.progress(cases, runs))
+        order = sorted(range(len(results)), key=lambda k: (k not in wrong, getattr(results[k], "numel", lambda: 0)()))
+        progress, found = cache(lambda: self.progress([cases[k] for k in order], [runs[k] for k in order])), ()
         if isinstance(came, Draws) or same(self.learners(case), came):  # no mistake explains random values
             earlier = [self.twin(first) for first in self.check.cases[0] if cases[0] is not self.check.cases[0][0]]
-            order = sorted(range(len(runs)), key=lambda k: k not in wrong)  # those that tell most
             found = explanation(
                 self.check.known(drawn=case.training),
                 [*(runs[k] for k in order), *earlier],
                 [*(results[k] for k in order), *map(_expected, earlier)],
                 most=self.check.most,
-                most_tries=self.check.most_tries,
-                rank=lambda mistake: progress().rank(mistake),
+                most_calls=self.check.most_calls // (20 if case.training else 1),
+                remember=self.check.is_class and not case.training,
+                rank=lambda notes: progress().rank(notes),
             )
         if found and ".symptom" in found[0].id and len(found) == 1:  # the code as it came
             raise NotWritten(sentence("engine.not_repaired", symptom=told(found, runs[first])))
         if found:
-            failure = CheckFailed(f"{told(found, runs[first])}\n  {at}")
-            failure.mistakes = tuple(mistake.id for mistake in found)
-            raise failure
+            raise _named(found, runs[first], at)
         if (
             isinstance(came, Draws)
             and set(came.shared) > set(wanted.shared)
@@ -330,9 +347,19 @@ class Trial:
                 raise fail("modules.wrong_gradient", describe(actual, wanted))
 
 
+def _named(mistakes: Sequence[Mistake], run: Callable[[dict], object], at: str) -> CheckFailed:
+    """Return the failure that names mistakes, with where they show."""
+    failure = CheckFailed(f"{told(mistakes, run)}\n  {at}")
+    failure.mistakes = tuple(mistake.id for mistake in mistakes)
+    return failure
+
+
+RIGHT = namespace()
+
+
 def _expected(run: TwinRun) -> object:
     with torch.no_grad():
-        return run(namespace())
+        return run(RIGHT)
 
 
 def _gradients(function: Callable, case: Case) -> tuple | None:

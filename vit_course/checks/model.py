@@ -26,7 +26,7 @@ IMAGES = [
     Case("the class token of square images", (2 * formula(3, 3, 8, 8),), options=WIDE | dict(image_size=8)),
     _images("7 classes and one channel", 2, 1, 8, 8, num_classes=7, **WIDE),
     _images("rectangular images and a batch of one", 1, 3, 6, 4, num_classes=6, **NARROW),
-    _images("a single class", 2, 1, 8, 4, num_classes=1, **WIDE),
+    _images("a single class and a single layer", 2, 1, 8, 4, num_classes=1, **WIDE | dict(num_layers=1)),
     _images("pool='mean'", 2, 3, 4, 6, num_classes=5, pool="mean", **NARROW),
     _images("pool='mean' and one channel", 3, 1, 8, 4, num_classes=4, pool="mean", **WIDE),
 ]

@@ -1,6 +1,8 @@
 """How far a learner's computation is right: the twin's stages, looked for among the tensors that the code makes."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import permutations
 
@@ -9,36 +11,68 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from vit_course.checks.compare import TOLERANCE, same
-from vit_course.checks.variants import Mistake, noted
+from vit_course.checks.variants import noted
 from vit_course.checks.verdict import CATALOGUE, sentence
 
 MOST_TENSORS, MOST_TITLES = 3000, 5
 
 
-def _tensors_in(value: object) -> Iterator[Tensor]:
-    """Yield the floating-point tensors in a result, or in the arguments of a call."""
-    if isinstance(value, Tensor) and value.is_floating_point():
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from _tensors_in(part)
-
-
 class Recorder(TorchFunctionMode):
-    """Keeps a copy of every tensor that goes through torch and has one of the sizes that are looked for."""
+    """Keeps a copy of every tensor that goes through torch and has one of the sizes that are looked for, or any."""
 
-    def __init__(self, sizes: set[int]) -> None:
+    def __init__(self, sizes: set[int] | None) -> None:
         super().__init__()
         self.sizes, self.seen, self.calls = sizes, [], 0
+        self.known: dict[tuple[int, int], Tensor] = {}  # by identity and version; kept, so that no other gets its id
 
     def __torch_function__(self, func: Callable, types: tuple, args: tuple = (), kwargs: dict | None = None) -> object:
         """Run the function, and keep what it takes and gives."""
         out = func(*args, **(kwargs or {}))
         self.calls += 1
-        for tensor in _tensors_in((args, out)):
-            if tensor.numel() in self.sizes and len(self.seen) < MOST_TENSORS:
-                self.seen.append((tensor.detach().clone(), _size(tensor)))
+        for value in (*args, out):
+            for tensor in value if isinstance(value, (tuple, list)) else [value]:
+                if isinstance(tensor, Tensor) and (self.sizes is None or tensor.numel() in self.sizes):
+                    self._keep(tensor)
         return out
+
+    def _keep(self, tensor: Tensor) -> None:
+        key = id(tensor), tensor._version
+        if key not in self.known and len(self.seen) < MOST_TENSORS and tensor.is_floating_point():
+            self.known[key] = tensor
+            self.seen.append((tensor.detach().clone(), _size(tensor)))
+
+
+@dataclass
+class Stop(TorchFunctionMode):
+    """Where code stops: the error of one of torch's operations, and the first tensor that the operation was given."""
+
+    message: str = ""
+    tensor: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def __torch_function__(self, func: Callable, types: tuple, args: tuple = (), kwargs: dict | None = None) -> object:
+        """Run the function, and note its error."""
+        try:
+            return func(*args, **(kwargs or {}))
+        except Exception as error:
+            parts = [part for arg in args for part in (arg if isinstance(arg, (tuple, list)) else [arg])]
+            self.message, self.tensor = str(error), next((p for p in parts if isinstance(p, Tensor)), None)
+            raise
+
+    def matches(self, other: object) -> bool:
+        """Whether two pieces of code stop in the same way."""
+        known = isinstance(other, Stop) and self.tensor is not None and other.tensor is not None
+        return known and self.message == other.message and same(self.tensor, other.tensor)
+
+
+def stop_of(run: Callable[[], object]) -> Stop:
+    """Return where code stops."""
+    stop = Stop()
+    with suppress(Exception), stop:
+        run()
+    return stop
 
 
 def _size(tensor: Tensor) -> float:
@@ -48,15 +82,19 @@ def _size(tensor: Tensor) -> float:
 
 def _is_among(stage: Tensor, seen: Sequence[tuple[Tensor, float]]) -> bool:
     """Whether one of the tensors holds a stage, its axes in any order, the first two perhaps in one."""
-    wanted, own = stage.squeeze(), _size(stage)
+    own = _size(stage)
+    near = [tensor.squeeze() for tensor, its in seen if abs(its - own) <= 10 * TOLERANCE * max(own, 1e-6)]
+    if not near:
+        return False
+    wanted = stage.squeeze()
     orders = [wanted.permute(order) for order in permutations(range(wanted.ndim))]
     orders += [order.flatten(0, 1) for order in orders if order.ndim > 2]
-    for tensor, its in seen:
-        if abs(its - own) <= 10 * TOLERANCE * max(own, 1e-6):
-            tensor = tensor.squeeze()
-            if any(tensor.shape == order.shape and same(tensor, order) for order in orders):
-                return True
-    return False
+    return any(same(tensor, order) for tensor in near for order in orders if tensor.shape == order.shape)
+
+
+def _is_kept(stage: Tensor, came: Tensor) -> bool:
+    """Whether a wrong version has a stage as it should be, its axes in any order."""
+    return (came.shape == stage.shape and torch.equal(came, stage)) or _is_among(stage, [(came, _size(came))])
 
 
 class Progress:
@@ -72,17 +110,19 @@ class Progress:
         self.groups = [group.split() for group in stages]
         self.right = {stage for group in self.groups for stage in group}
         self.twin = twins[0]
-        self.seen = bool(self.right)
+        self.seen, self.tensors = bool(self.right), []  # those of the first case
         for twin, run in zip(twins, runs, strict=True) if self.seen else ():
             values = _stage_values(self.right, noted((), twin))
-            recorder = Recorder({value.numel() for value in values.values()})
+            recorder = Recorder({value.numel() for value in values.values()} if self.tensors else None)
             try:
                 with recorder, torch.no_grad():
                     run()
             except Exception:
                 self.right = set()
-            self.seen = self.seen and recorder.calls > 0
+            self.seen, self.tensors = self.seen and recorder.calls > 0, self.tensors or recorder.seen
             self.right = {stage for stage in self.right if _is_among(values[stage], recorder.seen)}
+            if not self.right:
+                break
 
     @cached_property
     def missing(self) -> list[str]:
@@ -99,18 +139,21 @@ class Progress:
         """The stages that decide a mistake's rank, where nothing is wrong."""
         return _stage_values(self.right | set(self.missing), noted((), self.twin))
 
-    def rank(self, mistake: Mistake) -> int | None:
-        """Return 0 for a mistake that changes the first missing stage, 1 for others; None if a right one changes."""
-        if not self.seen:
-            return 1
+    def rank(self, notes: Sequence[tuple[str, dict]]) -> int:
+        """Return how likely a mistake is one of several, from what it does to the stages; 0 is the likeliest.
+
+        0: the learner's code has the first missing stage as the mistake gives it; 1: it changes that stage; 2: it
+        changes none; 3: it changes a right one, which is possible only if the code goes back on it later.
+        """
         try:
-            came = _stage_values(self.values, noted((mistake,), self.twin))
-        except Exception:
-            return 1
-        changed = {
-            stage for stage, value in self.values.items() if not _is_among(value, [(came[stage], _size(came[stage]))])
-        }
-        return None if changed & self.right else int(not changed)
+            came = _stage_values(self.values, notes) if self.seen else {}
+        except (StopIteration, KeyError, AttributeError):  # not made, or no tensor
+            return 2
+        changed = {stage for stage, value in came.items() if not _is_kept(self.values[stage], value)}
+        missing = changed.difference(self.right)
+        if missing and any(_is_among(came[stage], self.tensors) for stage in missing):
+            return 0
+        return 3 if changed & self.right else 1 if missing else 2
 
     def says(self) -> str:
         """Say which stages are right, and which is the first that no tensor equals; empty if nothing was seen."""

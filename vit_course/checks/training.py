@@ -1,6 +1,7 @@
 """Checks of lesson 06's parts: the schedule, the plain and the regularized step, the evaluation, and two helpers."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import product
 from numbers import Real
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from torch.utils.data import TensorDataset
 
 import vit_course
 from vit_course import augmentation, training
-from vit_course.checks.compare import describe, flat, formula, named, same, set_parameters, unchanged
+from vit_course.checks.compare import describe, duplicate, flat, formula, named, same, set_parameters, unchanged
 from vit_course.checks.engine import Case, declare
 from vit_course.checks.learner import running
 from vit_course.checks.modules import few
@@ -71,6 +72,7 @@ learning_rate_schedule = declare(
     gradients=False,
     behaviors=[_rates_are_plain],
     most=3,
+    most_calls=30_000,
 )
 
 # --- models that note what is done to them ---------------------------------------------------------------------------
@@ -215,7 +217,7 @@ def _loss_is_plain(step: Callable, mapping: None) -> None:
         raise fail("training.loss_is_tensor")
 
 
-STEP = dict(run=_outcome, gradients=False, before=[_events], behaviors=[_loss_is_plain], most_tries=300)
+STEP = dict(run=_outcome, gradients=False, before=[_events], behaviors=[_loss_is_plain], most_calls=750)
 train_step = declare("train_step", training.train_step, [STEPS], **STEP)
 regularized_train_step = declare(
     "regularized_train_step",
@@ -242,9 +244,9 @@ EVALUATIONS = [  # a model, its mode, and how many images from where in the form
 MODE_LOST = {nn.Module.train: "left_in_eval", nn.Module.eval: "left_in_train", _partly_frozen: "layer_left"}
 
 
-def _images_of(case: Case) -> tuple[Tensor, Tensor]:
+@cache
+def _images_of(build_model: Callable, prepare: Callable, count: int, start: int) -> tuple[Tensor, Tensor]:
     """Return images, and labels of which the model gets every third wrong, its second best among them."""
-    build_model, _, count, start = case.args
     images = formula(count, 2, 2, 3, start=start)
     with torch.no_grad():
         ranked = build_model()(images).argsort(dim=-1, descending=True)
@@ -262,7 +264,8 @@ class Evaluation(NamedTuple):
 def _measured(function: Callable, case: Case, faults: list[str] | None = None) -> Evaluation:
     """Return what an evaluation returns; ``faults`` collects what it does wrong although its values may be right."""
     build_model, prepare, *_ = case.args
-    model, images, given = build_model(), _images_of(case), TensorDataset(*_images_of(case))
+    model, images = build_model(), _images_of(*case.args)
+    given = TensorDataset(*duplicate(images))
     prepare(model)
     modes = {module: module.training for module in model.modules()}
     state = {key: value.clone() for key, value in model.state_dict().items()}

@@ -114,7 +114,7 @@ fine_tune = declare(
     ],
     run=_tuned,
     gradients=False,
-    most_tries=21,
+    most_calls=270,
 )
 
 # --- position embeddings ---------------------------------------------------------------------------------------------
@@ -129,5 +129,5 @@ resize_positions = declare(
             Case("2 x 3 patches, to 4 x 3", (formula(1, 7, 4), (2, 3), (4, 3))),
         ]
     ],
-    stages=["picture", "resized", "patches"],
+    stages=["resized", "patches"],
 )

@@ -4,14 +4,15 @@ A mistake is named only if the learner's values equal, in every case, those that
 do not overlap combine; the fewest are tried first, the smallest case first, and their number is bounded.
 """
 
-import ast
 import inspect
+import re
 import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, cached_property
-from itertools import combinations, islice
+from functools import cache, cached_property, partial
+from itertools import combinations
 from pathlib import Path
 from types import CodeType
 
@@ -20,12 +21,13 @@ from torch import Tensor
 
 from vit_course.checks import twins
 from vit_course.checks.compare import TOLERANCE, same
+from vit_course.checks.dropout import Draws
 from vit_course.checks.verdict import sentence
 
 TABLE = tomllib.loads(Path(__file__).with_name("mistakes.toml").read_text(encoding="utf-8"))
 PARTS = {name: part for name, part in vars(twins).items() if getattr(part, "__module__", "") == twins.__name__}
 SOURCES = {name: inspect.getsource(part) for name, part in PARTS.items()}
-MOST_CALLS = 9000  # of twins in one search: less than a second of one core
+MOST_CALLS = 6000  # of twins in one search for mistakes that come together
 
 
 @dataclass(frozen=True)
@@ -77,49 +79,102 @@ def compatible(first: Mistake, second: Mistake) -> bool:
 # --- running an edited twin ------------------------------------------------------------------------------------------
 
 
-class _Returns(ast.NodeTransformer):
-    """Rewrite ``return x`` in a function as ``return _note("name", locals(), x)``."""
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        self.name = node.name
-        return self.generic_visit(node)
-
-    def visit_Return(self, node: ast.Return) -> ast.Return:
-        call = ast.parse(f"_note({self.name!r}, locals(), 0)", mode="eval").body
-        call.args[2] = node.value
-        return ast.copy_location(ast.Return(call), node)
-
-
 @cache
 def _compiled(part: str, spans: tuple[tuple[int, int, str], ...], noting: bool) -> CodeType:
-    """Compile a twin with some stretches replaced."""
+    """Compile a twin with some stretches replaced; if asked for, every ``return x`` reports to ``_note``."""
     source = SOURCES[part]
     for start, end, new in sorted(spans, reverse=True):
         source = source[:start] + new + source[end:]
-    tree = ast.parse(source)
-    return compile(ast.fix_missing_locations(_Returns().visit(tree)) if noting else tree, f"<{part}>", "exec")
+    if noting:
+        source = re.sub(r"^( *)return (.+)$", rf"\1return _note({part!r}, locals(), (\2))", source, flags=re.MULTILINE)
+    return compile(source, f"<{part}>", "exec")
 
 
 def namespace(mistakes: Sequence[Mistake] = (), note: Callable | None = None) -> dict[str, object]:
     """Return all twins, with these mistakes in them; ``note(name, variables, result)`` hears what each one returns."""
     names = vars(twins) | {"TWIN": True, "_note": note}
     for part in SOURCES:
-        spans = tuple(span for mistake in mistakes if mistake.part == part for span in mistake.spans)
-        exec(_compiled(part, spans, note is not None), names)
+        exec(_compiled(part, _spans(mistakes, part), note is not None), names)
     return names
 
 
-def noted(mistakes: Sequence[Mistake], run: Callable[[dict], object]) -> list[tuple[str, dict]]:
-    """Return the variables of every twin that runs, in the order of their returns."""
-    notes = []
+def _spans(mistakes: Sequence[Mistake], part: str) -> tuple[tuple[int, int, str], ...]:
+    return tuple(span for mistake in mistakes if mistake.part == part for span in mistake.spans)
 
-    def note(name: str, variables: dict, result: object) -> object:
-        notes.append((name, variables | {"result": result}))
+
+def _callers() -> dict[str, set[str]]:
+    """Return for every part the parts whose values depend on it, itself among them."""
+    words = {part: set(re.findall(r"\w+", source)) for part, source in SOURCES.items()}
+    found = {}
+    for part in reversed(SOURCES):  # a part calls only those that are written before it
+        above = [found[caller] for caller in found if part in words[caller]]
+        found[part] = {part}.union(*above)
+    return found
+
+
+CALLERS = _callers()
+
+
+class Bench:
+    """All twins in one namespace, in which edited ones take the place of right ones and are run.
+
+    What the right ones return is remembered, so that of a variant runs only what an edit reaches. That needs twins
+    that neither draw random numbers nor write into their arguments.
+
+    Attributes:
+        notes: the name and the variables of every twin that was run, in the order of their returns.
+        calls: how many twins were run in all, a measure of the time.
+    """
+
+    def __init__(self, *, remember: bool = False) -> None:
+        self.remember, self.calls, self.notes = remember, 0, []
+        self.names = namespace((), self._note)
+        self.right = {part: self.names[part] for part in SOURCES}
+        self.remembering = {part: self._remembering(part) if remember else self.right[part] for part in SOURCES}
+        self.memory, self.learning = {}, False
+
+    def _note(self, name: str, variables: dict, result: object) -> object:
+        self.calls += 1
+        self.notes.append((name, variables | {"result": result}))
         return result
 
-    with torch.no_grad(), warnings.catch_warnings(action="ignore"):
-        run(namespace(mistakes, note))
-    return notes
+    def _remembering(self, part: str) -> Callable:
+        """Return a part that runs only for arguments with which it has not run when all parts were right."""
+
+        def call(*args: object, **kwargs: object) -> object:
+            given = *args, *kwargs, *kwargs.values()
+            key = part, *(arg if isinstance(arg, (str, float)) else id(arg) for arg in given)
+            if key not in self.memory:
+                first = len(self.notes)
+                result = self.right[part](*args, **kwargs)
+                if not self.learning:
+                    return result
+                self.memory[key] = result, self.notes[first:], given  # which keeps its ids from others
+            else:
+                self.notes += self.memory[key][1]
+            return self.memory[key][0]
+
+        return call
+
+    def run(self, mistakes: Sequence[Mistake], run: Callable[[dict], object]) -> object:
+        """Return what a function gives of all twins, with these mistakes in them."""
+        self.notes.clear()
+        self.learning = self.remember and not mistakes
+        self.names.update(self.remembering)
+        edited = {mistake.part for mistake in mistakes}
+        for part in edited:
+            self.names.update({caller: self.right[caller] for caller in CALLERS[part]})
+        for part in edited:
+            exec(_compiled(part, _spans(mistakes, part), True), self.names)
+        return run(self.names)
+
+
+def noted(mistakes: Sequence[Mistake], run: Callable[[dict], object]) -> list[tuple[str, dict]]:
+    """Return the variables of every twin that returns, in the order of their returns."""
+    bench = Bench()
+    with suppress(Exception), torch.no_grad(), warnings.catch_warnings(action="ignore"):
+        bench.run(mistakes, run)
+    return bench.notes
 
 
 # --- finding the mistakes that explain a learner's values ------------------------------------------------------------
@@ -129,12 +184,17 @@ class _Target:
     """The learner's result in one case, quick to compare: most wrong guesses differ in the largest value."""
 
     def __init__(self, result: object) -> None:
-        self.result = result
-        flat = result.detach().flatten().double() if isinstance(result, Tensor) and result.numel() else None
-        self.at = None if flat is None else int(flat.abs().nan_to_num().argmax())
-        self.largest = None if flat is None else flat[self.at].item()
+        self.result, self.at = _without_nan(result), None
+        if isinstance(result, Tensor) and result.numel():
+            flat = self.result.detach().flatten().double()
+            self.at = int(flat.abs().nan_to_num().argmax())
+            self.largest = flat[self.at].item()
 
-    def equals(self, other: object) -> bool:
+    def equals_result_of(self, run: Callable, twins: dict[str, Callable]) -> bool:
+        """Whether a case gives the learner's result with these twins."""
+        if isinstance(self.result, Draws) and not run.could_give(twins, self.result):
+            return False
+        other = _without_nan(run(twins))
         if self.at is None:
             return same(self.result, other)
         if not isinstance(other, Tensor) or other.shape != self.result.shape:
@@ -144,53 +204,81 @@ class _Target:
         return near and same(self.result, other)
 
 
+def _without_nan(result: object) -> object:
+    """Return a result with a number in place of nan, because a mistake explains a learner's nan by its own."""
+    if isinstance(result, Tensor) and result.is_floating_point():
+        return result.nan_to_num(nan=0.123, posinf=torch.inf, neginf=-torch.inf)
+    return result
+
+
 def explanation(
     mistakes: Sequence[Mistake],
     runs: Sequence,
     results: Sequence,
     *,
     most: int = 2,
-    most_tries: int = 3000,
-    rank: Callable[[Mistake], int | None] = lambda mistake: 0,
+    most_calls: int = MOST_CALLS,
+    remember: bool = False,
+    rank: Callable[[list], int] = lambda notes: 1,
 ) -> tuple[Mistake, ...]:
     """Return the fewest mistakes that give all results; an empty tuple if none do.
 
     Args:
         mistakes: the candidates, in the order in which they are tried.
-        runs: for every case a :class:`vit_course.checks.engine.TwinRun`.
+        runs: for every case a function of the twins, the one that tells most first; where dropout draws, a
+            :class:`vit_course.checks.engine.TwinRun`.
         results: the learner's, in the same order.
         most: how many mistakes may come together.
-        most_tries: how many combinations are tried at most; fewer where a run calls many twins.
-        rank: orders the mistakes that may come together with others, None for none; asked if none explains all alone.
+        most_calls: how many twins are run at most for mistakes that come together.
+        remember: whether a :class:`Bench` may remember what the right twins return.
+        rank: orders the mistakes by their notes of the first case, if none explains all alone; see
+            :meth:`vit_course.checks.trace.Progress.rank`.
     """
+    if all(isinstance(result, Tensor) and result.isnan().all() for result in results):
+        return ()
     targets = [_Target(result) for result in results]
-    order = sorted(range(len(runs)), key=lambda k: getattr(results[k], "numel", lambda: 0)())
-    drawn = any(hasattr(result, "matches") for result in results)
+    bench, notes = Bench(remember=remember), {}
 
-    def explains(chosen: Sequence[Mistake]) -> bool:
-        names = namespace(chosen)
+    def gives(chosen: Sequence[Mistake], run: Callable[[dict], object]) -> object:
         try:
-            with torch.no_grad(), warnings.catch_warnings(action="ignore"):
-                return all(runs[k].could_give(names, results[k]) and targets[k].equals(runs[k](names)) for k in order)
+            return bench.run(chosen, run)
         except Exception:  # a wrong version may stop where the learner's does not
             return False
 
-    def candidates() -> Iterator[tuple[Mistake, ...]]:
-        yield from ((mistake,) for mistake in mistakes)
-        ranks = {id(mistake): rank(mistake) for mistake in mistakes} if most > 1 else {}
-        kept = [mistake for mistake in mistakes if ranks.get(id(mistake)) is not None]
-        kept.sort(key=lambda mistake: ranks[id(mistake)])
-        apart = {(id(a), id(b)) for a, b in combinations(kept, 2) if compatible(a, b)}
-        for count in range(2, most + 1):
-            places = sorted(combinations(range(len(kept)), count), key=sum)  # the likeliest first
-            for chosen in (tuple(kept[k] for k in chosen) for chosen in places):
-                if all((id(a), id(b)) in apart for a, b in combinations(chosen, 2)):
-                    yield chosen
+    def explains(chosen: Sequence[Mistake]) -> bool:
+        for k, (run, target) in enumerate(zip(runs, targets, strict=True)):
+            equal = gives(chosen, partial(target.equals_result_of, run))
+            if k == 0 and len(chosen) == 1:
+                notes[chosen[0].id] = [*bench.notes]
+            if not equal:
+                return False
+        return True
 
-    called = [name for name, _ in noted((), runs[order[0]])]
-    calls = len(called) // called.count(called[-1])  # of twins in one run, a measure of its time
-    bound = len(mistakes) + min(most_tries, MOST_CALLS // calls) // (10 if drawn else 1)
-    return next((chosen for chosen in islice(candidates(), bound) if explains(chosen)), ())
+    def together() -> Iterator[tuple[Mistake, ...]]:
+        ranks = {mistake.id: rank(notes.get(mistake.id, [])) for mistake in mistakes}
+        ordered = sorted(mistakes, key=lambda mistake: ranks[mistake.id])
+        apart = {(a.id, b.id) for a, b in combinations(ordered, 2) if compatible(a, b)}
+        for count in range(2, most + 1):
+            places = sorted(combinations(range(len(ordered)), count), key=sum)
+            found = [[ordered[k] for k in chosen] for chosen in places]
+            found.sort(key=lambda chosen: 2 * (ranks[chosen[0].id] > 0) + (ranks[chosen[-1].id] == 3))
+            for chosen in found:
+                if all((a.id, b.id) in apart for a, b in combinations(chosen, 2)):
+                    yield tuple(chosen)
+
+    with torch.no_grad(), warnings.catch_warnings(action="ignore"):
+        for run in runs if remember else ():
+            bench.run((), run)
+        for mistake in mistakes:
+            if explains([mistake]):
+                return (mistake,)
+        bench.calls = 0
+        for chosen in together() if most > 1 else ():
+            if bench.calls > most_calls:
+                break
+            if explains(chosen):
+                return chosen
+    return ()
 
 
 def told(mistakes: Sequence[Mistake], run: Callable[[dict], object]) -> str:
