@@ -150,7 +150,7 @@ def silence_heads(model: nn.Module, heads: Collection[tuple[int, int]]) -> nn.Mo
     with torch.no_grad():
         for layer, head in heads:
             attention = changed.encoder.layers[layer].self_attention
-            e = attention.qkv.in_features // attention.num_heads
+            e = attention.out_proj.in_features // attention.num_heads
             attention.out_proj.weight[:, head * e : (head + 1) * e] = 0
     return changed
 

@@ -3,8 +3,10 @@
 import itertools
 
 import torch
+from einops import rearrange
 
 from vit_course import inside
+from vit_course.checks.exercises import EXERCISES
 
 
 def percent(right):
@@ -44,15 +46,18 @@ def test_attention_is_not_related_to_the_falls(lesson_09):
     assert round(logits[0, lesson_09["labels"][0]].item(), 2) == 4.16
     assert round(falls[0].max().item(), 2) == 0.05
     assert falls[0].argmax() == 2 * 7 + 5
-    correlation, found = lesson_09["rank_correlation"], {}
+    found = {}
     for layer, weights in enumerate(lesson_09["maps"]):
-        rows = [correlation(weights[:50, :, 0, 1:].mean(dim=1), each) for each in (falls, lesson_09["influences"])]
-        error = rows[0].std() / 50**0.5
-        assert rows[0].mean().abs() < 2 * error
-        found[layer] = round(rows[1].mean().item(), 2)
+        rows = weights[:50, :, 0, 1:].mean(dim=1)
+        both = [lesson_09["rank_correlation"](rows, each) for each in (falls, lesson_09["influences"])]
+        assert both[0].mean().abs() < 2 * both[0].std() / 50**0.5
+        found[layer] = round(both[1].mean().item(), 2)
     assert found == {0: 0.30, 1: 0.30, 2: 0.30, 3: 0.09}
-    rolled = lesson_09["rolled"][:50, 1:]
-    both = [round(correlation(rolled, each).mean().item(), 2) for each in (falls, lesson_09["influences"])]
+    assert [round(each.item(), 2) for each in (both[0].min(), both[0].max())] == [-0.38, 0.45]  # of the last layer
+    rolled = lesson_09["rolled"][:50]
+    both = [
+        round(lesson_09["rank_correlation"](rolled, each).mean().item(), 2) for each in (falls, lesson_09["influences"])
+    ]
     assert both == [0.07, 0.64]
 
 
@@ -68,22 +73,27 @@ def test_the_black_patches_are_used(lesson_09):
 
 def test_rollout_finds_the_patches_that_matter(lesson_09):
     without, ten, chance = lesson_09["correct_without"], lesson_09["top_ten"], lesson_09["by_chance"]
-    last, rolled = lesson_09["last"][:, 1:], lesson_09["rolled"][:, 1:]
+    last, rolled, black = lesson_09["last"], lesson_09["rolled"], lesson_09["black"]
     assert (ten(rolled).sum(dim=-1) == 10).all()
     assert change(without(ten(rolled)), chance) == (-21.8, 2.2)
     assert change(without(ten(last)), chance) == (-4.2, 1.7)
-    assert percent(lesson_09["black"][ten(rolled)]) < 20 < 35 < percent(lesson_09["black"])  # few black patches
-    scores = lesson_09["removal_and_control"](rolled, lesson_09["black"], lesson_09["chance"])
-    removal, control = (without(ten(each)) for each in scores)
+    gain = 100 * (without(ten(-rolled)) - lesson_09["whole"])
+    assert 0 < gain.mean() < 2 * gain.std() / 500**0.5
+    assert [round(black[ten(each)].float().mean().item(), 2) for each in (rolled, lesson_09["chance"])] == [0.15, 0.36]
+    assert (~black).sum(dim=-1).min() == 14
+    control = lesson_09["not_black"]
     assert percent(control) == 87.6
-    assert change(removal, control) == (-21.2, 2.2)
-    assert not lesson_09["black"][ten(scores[1])].any()
+    assert change(without(ten(rolled)), control) == (-21.2, 2.2)
+    step, error = change(control, chance)
+    assert abs(step) < 2 * error
+    excluded = EXERCISES["removal_and_control"][0](rolled, black, lesson_09["chance"])[1]
+    assert torch.equal(without(ten(excluded)), control)
+    assert not black[ten(excluded)].any()
 
 
 def test_distances_and_positions(lesson_09):
-    assert [round(each, 2) for each in lesson_09["distances"].mean(dim=1).tolist()] == [3.48, 3.48, 3.46, 3.62]
     assert (lesson_09["distances"] / lesson_09["uniform"] - 1).abs().max() < 0.08
-    assert lesson_09["distances"].min() > 3.3
+    assert [round(each(lesson_09["distances"]).item(), 2) for each in (torch.min, torch.max)] == [3.36, 3.74]
     similarity = inside.position_similarity(lesson_09["model"])
     assert similarity[0, 0].flatten()[1:].argmax() == 6 - 1  # the top right corner
     assert round(similarity[0, 0, 0, 6].item(), 2) == 0.91
@@ -92,7 +102,11 @@ def test_distances_and_positions(lesson_09):
     assert change(correct(lesson_09["model"], images.flip(3)), whole) == (1.0, 0.7)  # within twice the error
     assert change(correct(lesson_09["mirror"], images), whole) == (-4.2, 1.2)
     assert change(correct(lesson_09["model"], lesson_09["insides"]), whole) == (-3.8, 1.2)
-    assert change(correct(lesson_09["upside_down"], images), whole)[0] == -53.2
+    assert change(correct(lesson_09["upside_down"], images), whole) == (-53.2, 2.4)
+    patches = rearrange(images.flip(3), "b c h (gw p2) -> b c h gw p2", p2=4)
+    assert torch.equal(  # mirrored positions are mirrored insides of the mirrored image
+        correct(lesson_09["mirror"], images), correct(lesson_09["model"], patches.flip(4).flatten(3))
+    )
     assert lesson_09["mirrored"].sum() == 31
 
 
@@ -119,6 +133,7 @@ def test_features_by_depth(lesson_09):
     assert (percent(neighbors[0]), percent(pixels)) == (73.0, 72.8)
     steps = [change(each, pixels) for each in neighbors]
     assert [step > 2 * error for step, error in steps] == [False, True, True, True]
+    assert change(neighbors[0], by_depth[1]) == (27.4, 2.8)
     titles, names = lesson_09["titles"], lesson_09["names"]
     assert titles == ["Ankle boot"] * 7 + ["Sandal"] * 5
     predicted = lesson_09["classify"](tokens[0][23:24]).argmax()
@@ -127,12 +142,16 @@ def test_features_by_depth(lesson_09):
 
 def test_heads_cost_little_alone_and_much_together(lesson_09):
     losses, order, heads = (lesson_09[name] for name in ("losses", "order", "heads"))
-    assert (round(losses.max().item(), 1), round(losses.sum().item(), 1)) == (1.8, 11.0)
-    assert lesson_09["clear"].sum() == 1
-    assert round(losses[order[:8]].sum().item(), 1) == 4.4
+    assert (round(losses.mean(dim=-1).max().item(), 1), round(losses.mean(dim=-1).sum().item(), 1)) == (1.8, 11.0)
+    assert [heads[index] for index in lesson_09["clear"].nonzero().flatten().tolist()] == [(1, 1)]
     model, images, correct = (lesson_09[name] for name in ("model", "images", "correct"))
     eight = correct(inside.silence_heads(model, [heads[index] for index in order[:8]]), images)
     assert change(eight, lesson_09["whole"]) == (-13.0, 1.9)
+    extra = 100 * (lesson_09["whole"] - eight) - losses[order[:8]].sum(dim=0)
+    assert (round(extra.mean().item(), 1), round(extra.std().item() / 500**0.5, 1)) == (8.6, 2.7)
+    layers = [inside.silence_heads(model, [(layer, head) for head in range(4)]) for layer in range(4)]
+    left = [percent(correct(each, images)[:200]) for each in layers]
+    assert (left[0], left[3]) == (min(left), max(left)) == (69.5, 91.5)
     every = inside.silence_heads(model, heads)(images).argmax(dim=-1)
     pullover = lesson_09["names"].index("Pullover")
     assert (every == pullover).all()
