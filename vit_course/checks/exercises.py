@@ -85,6 +85,7 @@ _exercise(
     Case("patches of 16 × 16", (vit_course.patchify(LETTERS, 16),)),
     Case("one image with patches of 32 × 32", (vit_course.patchify(LETTERS[:1], 32),)),
     stages=("lengths", "unit"),
+    behaviors=[forbids("cosine_similarity", formula(2, 3, 4))],
 )
 _exercise(
     "linear_weight",
@@ -108,10 +109,7 @@ _exercise(
     Case("12 keys in blocks of 4", _in_blocks(1, 2, 5, 12, 9, 2, 4)),
     Case("4 keys in one block of 9", _in_blocks(1, 1, 3, 4, 6, 6, 9)),
     stages=("scaled", "exponentials", "numerator", "denominator"),
-    behaviors=[
-        forbids("scaled_dot_product_attention", *_in_blocks(1, 1, 3, 4, 6, 6, 2)),
-        _never_all_scores,
-    ],
+    behaviors=[forbids("scaled_dot_product_attention", *_in_blocks(1, 1, 3, 4, 6, 6, 2)), _never_all_scores],
 )
 _exercise(
     "gelu",
@@ -159,9 +157,9 @@ _exercise(
 )
 _exercise(
     "average_gradient",
-    Case("equal shares", (torch.arange(12.0).reshape(4, 3) ** 2, torch.tensor([5, 5, 5, 5]))),
-    Case("shares of 10, 10, 5 and 1 images", (torch.arange(12.0).reshape(4, 3) ** 2, torch.tensor([10, 10, 5, 1]))),
-    Case("shares of 3 and 1 images", (torch.tensor([[1.0, -2.0], [4.0, 0.5]]), torch.tensor([3, 1]))),
+    Case("equal shares", (torch.arange(16.0).reshape(4, 4) ** 2, torch.tensor([5, 5, 5, 5]))),
+    Case("shares of 10, 10, 5 and 1 images", (torch.arange(16.0).reshape(4, 4) ** 2, torch.tensor([10, 10, 5, 1]))),
+    Case("shares of 3 and 1 images", (torch.tensor([[1.0, -2.0, 3.0], [4.0, 0.5, 2.0]]), torch.tensor([3, 1]))),
 )
 _exercise(
     "prepare_photo",

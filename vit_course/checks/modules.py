@@ -132,9 +132,9 @@ def independent_instances(cls: Callable, options: dict) -> None:
 
 def made_in_forward(module: nn.Module, x: Tensor) -> None:
     """Name layers that are made in ``forward``: torch reports each parameter that is registered."""
-    made = {}
+    made = []
     hook = nn.modules.module.register_module_parameter_registration_hook(
-        lambda layer, key, parameter: made.setdefault(key, layer)
+        lambda layer, key, parameter: made.append((key, layer))
     )
     try:
         with torch.no_grad():
@@ -143,7 +143,7 @@ def made_in_forward(module: nn.Module, x: Tensor) -> None:
         return
     finally:
         hook.remove()
-    for key, layer in made.items():
+    for key, layer in made[:1]:
         if layer is module:
             raise fail("modules.parameter_in_forward", name=key)
         raise fail("modules.made_in_forward", kind=type(layer).__name__)

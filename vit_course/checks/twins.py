@@ -186,7 +186,7 @@ def evaluate(model, dataset, *, batch_size=256):
     losses, rights, sizes = [], [], []
     with torch.no_grad():
         for batch in torch.arange(len(dataset)).split(batch_size):
-            images, labels = dataset[batch]
+            images, labels = (part.to("cpu") for part in dataset[batch])
             logits = model(images)
             losses.append(F.cross_entropy(logits, labels).item())
             rights.append((logits.argmax(dim=-1) == labels).sum().item())
