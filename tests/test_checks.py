@@ -15,9 +15,10 @@ from vit_course import checks
 from vit_course.checks import variants
 from vit_course.checks.clinic import CLINIC
 from vit_course.checks.engine import CHECKS
+from vit_course.checks.exercises import EXERCISES
 
 pytestmark = pytest.mark.usefixtures("as_readers_run_it")
-SHOWN = {**CHECKS, **{f"clinic_{check.name}": check for check in CLINIC}}
+SHOWN = {**CHECKS, **EXERCISES, **{f"clinic_{check.name}": check for check in CLINIC}}
 OTHERS = {"same_values", "exercise", "clinic", "CheckFailed", "Verdict"}
 
 

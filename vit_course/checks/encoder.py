@@ -12,6 +12,9 @@ from vit_course.checks.compare import formula, set_parameters
 from vit_course.checks.dropout import RATE, draws
 from vit_course.checks.embedding import modes
 from vit_course.checks.engine import Case, declare
+from vit_course.checks.learner import forbids
+from vit_course.checks.modules import Mapping, build
+from vit_course.checks.verdict import fail
 
 # --- LayerNorm -------------------------------------------------------------------------------------------------------
 
@@ -34,6 +37,7 @@ layer_norm = declare(
     twins.layer_norm,
     [NORMS],
     stages=["mean", "centered", "variance", "deviation", "normalized"],
+    behaviors=[forbids("layer_norm", *NORMS[0].args)],
 )
 
 # --- the MLP ---------------------------------------------------------------------------------------------------------
@@ -125,6 +129,12 @@ def _small_tokens(case: Case) -> Case:
     return Case(label, (x,), options=case.options, weights=quiet, fault="engine.eps")
 
 
+def _two_norms(cls: type[nn.Module], mapping: Mapping) -> None:
+    block = build(cls, BLOCKS[0].options)
+    if getattr(block, "ln_1", None) is getattr(block, "ln_2", block):
+        raise fail("sizes.one_norm")
+
+
 PARTS = f"drop encoder_block multi_head_attention mlp_block {HEADS}"
 BLOCK_SIZES = MLP_SIZES | DRAWN | dict(num_heads=3)
 MARKED = dict(hidden_dim=48, num_heads=3, mlp_dim=4, attention_dropout=RATE)
@@ -152,6 +162,7 @@ encoder_block = declare(
         ],
     ],
     mistakes=PARTS,
+    before=[_two_norms],
     stages=["read", *LAYER, "attended", "middle", "read_again", "second"],
 )
 
@@ -174,6 +185,13 @@ def _one_layer_writes(layer: int) -> Callable[[nn.Module], None]:
                 parameter.zero_()
 
     return weights
+
+
+def _branches_write_constants(encoder: nn.Module) -> None:
+    set_parameters(encoder)
+    for name, parameter in encoder.named_parameters():
+        if name.endswith(("out_proj.weight", "linear_2.weight")):
+            parameter.zero_()
 
 
 def _changes(x: Tensor) -> Tensor:
@@ -204,6 +222,16 @@ encoder = declare(
         modes(ENCODERS[0].options, ENCODERS[0].args[0], "dropout", "attention_dropout"),
         _reaches_blocks("dropout", ENCODERS[0]),
         _reaches_blocks("attention_dropout", ENCODERS[0]),
+        [
+            drawn(
+                f"branches that write one constant, attention_dropout={RATE}",
+                ENCODERS[0].args[0],
+                ENCODERS[0].options | dict(attention_dropout=RATE),
+                _branches_write_constants,
+                shows=lambda x: x,
+                fault="dropout.encoder_swapped",
+            )
+        ],
     ],
     mistakes=f"encoder drop_lost {PARTS}",
     stages=[

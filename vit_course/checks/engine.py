@@ -317,9 +317,12 @@ class Trial:
             raise fail("dropout.shared", at, axis=came.shared[0])
         if case.fault:
             raise fail(case.fault, at)
+        if isinstance(wanted, Tensor) and not isinstance(came, (Tensor, int, float)):
+            raise fail("engine.kind", at, came=type(came).__name__)
         lines = [_parts(results, expected)] if hasattr(wanted, "_fields") else []
         lines += [sentence("engine.right_for", right=right, wrong=case.label)] if right else []
-        lines = [line for line in [*lines, fact(results, expected), progress().says()] if line]
+        given = [[arg for arg in case.args if isinstance(arg, Tensor)] for case in cases]
+        lines = [line for line in [*lines, fact(results, expected, given), progress().says()] if line]
         tensors = isinstance(wanted, Tensor) and isinstance(came, Tensor)
         vague = "wrong_shape" if tensors and came.shape != wanted.shape else "wrong_values"
         raise CheckFailed("\n  ".join([*(lines or [sentence(f"engine.{vague}")]), at]))

@@ -19,6 +19,7 @@ from types import FunctionType
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from vit_course.checks.compare import named
 from vit_course.checks.verdict import CheckFailed, NotWritten, Verdict, fail, sentence
@@ -46,7 +47,8 @@ def check(name: str, subject: object, verify: Callable[[], str]) -> Verdict:
     except NotWritten as stub:
         return Verdict(f"{name}: {stub}", state="empty")
     except CheckFailed as failure:
-        told = CheckFailed(f"{name}: {failure}{_borrowed(subject)}")
+        lines = "\n  ".join([*_borrowed(subject), str(failure)])
+        told = CheckFailed(f"{name}: {lines}")
         told.mistakes = failure.mistakes
         raise told from failure.__cause__
     finally:
@@ -193,6 +195,8 @@ def place(error: BaseException) -> str:
 def _explained(error: Exception) -> list[str]:
     """Return what an error means, in the learner's terms; empty if it is clear by itself."""
     text, lines = str(error), []
+    if re.search(r"must be Tensor, not (int|float)", text):
+        lines.append(sentence("learner.number_for_tensor"))
     if "einops" in "".join(frame.filename for frame in traceback.extract_tb(error.__traceback__)):
         lines += _explained_einops(error, text)
     if "NoneType" in text and (frames := _own_frames(error)):
@@ -225,11 +229,46 @@ def _never_returns(function: object) -> bool:
     return not any(isinstance(part, (ast.Return, ast.Yield)) and part.value for part in ast.walk(tree))
 
 
+# --- what it calls ---------------------------------------------------------------------------------------------------
+
+
+class Calls(TorchFunctionMode):
+    """Notes the names of torch's functions that run, and the tensors that they return."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names, self.results = set(), []
+
+    def __torch_function__(self, func: Callable, types: tuple, args: tuple = (), kwargs: dict | None = None) -> object:
+        """Run the function, and note it."""
+        out = func(*args, **(kwargs or {}))
+        self.names.add(func.__name__)
+        self.results += [out] if isinstance(out, Tensor) else []
+        return out
+
+
+def torch_calls(function: Callable, *args: object) -> Calls:
+    """Return what a learner's function calls."""
+    with running(), torch.no_grad(), Calls() as calls:
+        function(*args)
+    return calls
+
+
+def forbids(name: str, *args: object, says: str = "learner.forbidden") -> Callable:
+    """Return a behavior that refuses code in which a function of torch does what the task asks to write out."""
+
+    def behavior(function: Callable, mapping: None) -> None:
+        if name in torch_calls(function, *args).names:
+            raise fail(says, name=name)
+
+    return behavior
+
+
 # --- what it borrows -------------------------------------------------------------------------------------------------
 
 
-def _borrowed(subject: object) -> str:
-    """Return a note on tensors and numbers that the learner's code reads from the notebook around it."""
+def _borrowed(subject: object) -> list[str]:
+    """Return notes on tensors and numbers that the learner's code reads from the notebook around it."""
     notes = []
     for function in vars(subject).values() if inspect.isclass(subject) else [subject]:
         if isinstance(function, FunctionType) and function.__module__ != nn.Module.__module__:
@@ -237,7 +276,7 @@ def _borrowed(subject: object) -> str:
                 value = function.__globals__.get(name)
                 if isinstance(value, (Tensor, np.ndarray, Number)) and not name.isupper():
                     notes.append(sentence("learner.borrowed", name=name, value=named(value)))
-    return "".join(f"\n  {note}" for note in dict.fromkeys(notes))
+    return list(dict.fromkeys(notes))
 
 
 def _read_from_outside(function: FunctionType) -> set[str]:

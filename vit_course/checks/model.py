@@ -114,7 +114,12 @@ vision_transformer = declare(
         IMAGES,
         [Case("tokens of tiny variance", IMAGES[0].args, options=IMAGES[0].options, weights=quiet, fault="engine.eps")],
         modes(IMAGES[0].options, IMAGES[0].args[0], "dropout", "attention_dropout"),
-        [_alone("the positions", "positions", embedding_pos_embedding=1.0), *_places(0), *_places(1)],
+        [
+            _alone("the encoder's output", "head", shows=lambda logits: logits, encoder_ln_bias=1.0),
+            _alone("the positions", "positions", embedding_pos_embedding=1.0),
+            *_places(0),
+            *_places(1),
+        ],
     ],
     mistakes=f"vision_transformer image_embedding encoder drop_lost {PARTS} patch_embedding patchify",
     stages=[

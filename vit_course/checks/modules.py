@@ -134,7 +134,7 @@ def made_in_forward(module: nn.Module, x: Tensor) -> None:
     """Name layers that are made in ``forward``: torch reports each parameter that is registered."""
     made = []
     hook = nn.modules.module.register_module_parameter_registration_hook(
-        lambda layer, key, parameter: made.append(type(layer).__name__)
+        lambda layer, key, parameter: made.append((key, layer))
     )
     try:
         with torch.no_grad():
@@ -143,8 +143,10 @@ def made_in_forward(module: nn.Module, x: Tensor) -> None:
         return
     finally:
         hook.remove()
-    if made:
-        raise fail("modules.made_in_forward", kind=made[0])
+    for key, layer in made[:1]:
+        if layer is module:
+            raise fail("modules.parameter_in_forward", name=key)
+        raise fail("modules.made_in_forward", kind=type(layer).__name__)
 
 
 def random_in_eval(module: nn.Module, x: Tensor) -> None:

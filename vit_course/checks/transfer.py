@@ -10,7 +10,7 @@ import vit_course
 from vit_course import transfer
 from vit_course.checks.compare import flat, formula, named, set_parameters
 from vit_course.checks.engine import Case, declare
-from vit_course.checks.verdict import fail
+from vit_course.checks.verdict import fail, sentence
 
 # --- a new head on a frozen model ------------------------------------------------------------------------------------
 
@@ -34,7 +34,8 @@ def _with_new_head(function: Callable, case: Case) -> Adapted:
     with torch.enable_grad():
         result = function(model, num_classes)
     if result is not model:
-        raise fail("replace_head.another_model", came=named(result))
+        came = sentence("replace_head.copy") if isinstance(result, nn.Module) else named(result)
+        raise fail("replace_head.another_model", came=came)
     head = model.head
     if not isinstance(head, nn.Linear):
         raise fail("replace_head.no_layer", came=type(head).__name__)
@@ -96,9 +97,11 @@ def _tuned(function: Callable, case: Case) -> Tuned:
         raise fail("fine_tune.nothing_trained", case.label)
     if wrong := [name for name in moved if not before[name][0]]:
         raise fail("fine_tune.frozen_moved", case.label, name=wrong[0])
-    if not isinstance(losses, (list, tuple)) or len(losses) != case.kwargs["steps"]:
-        count = len(losses) if isinstance(losses, (list, tuple)) else named(losses)
-        raise fail("fine_tune.losses", case.label, wanted=case.kwargs["steps"], came=count)
+    steps = case.kwargs["steps"]
+    if not isinstance(losses, (list, tuple)):
+        raise fail("fine_tune.no_list", case.label, wanted=steps, came=named(losses))
+    if len(losses) != steps:
+        raise fail("fine_tune.losses", case.label, wanted=steps, came=len(losses))
     return Tuned(torch.tensor([float(loss) for loss in losses]), flat(model.parameters()))
 
 
@@ -127,6 +130,7 @@ resize_positions = declare(
             Case("7 x 7 patches, to 14 x 14", (formula(1, 50, 4), (7, 7), (14, 14))),
             Case("7 x 7 patches, to 5 x 9", (formula(1, 50, 4), (7, 7), (5, 9))),
             Case("2 x 3 patches, to 4 x 3", (formula(1, 7, 4), (2, 3), (4, 3))),
+            Case("2 x 8 patches, to 4 x 6", (formula(1, 17, 4), (2, 8), (4, 6))),
         ]
     ],
     stages=["resized", "patches"],

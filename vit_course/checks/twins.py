@@ -186,7 +186,7 @@ def evaluate(model, dataset, *, batch_size=256):
     losses, rights, sizes = [], [], []
     with torch.no_grad():
         for batch in torch.arange(len(dataset)).split(batch_size):
-            images, labels = dataset[batch]
+            images, labels = (part.to("cpu") for part in dataset[batch])
             logits = model(images)
             losses.append(F.cross_entropy(logits, labels).item())
             rights.append((logits.argmax(dim=-1) == labels).sum().item())
@@ -385,3 +385,151 @@ def layer_settings(name, ndim, num_blocks):
         layer = int(name.split(".")[1]) + 1
     decays = ndim > 1 and name not in ("cls_token", "reg_token", "pos_embed")
     return 0.75 ** (num_blocks + 1 - layer), 0.05 if decays else 0.0
+
+
+# --- small exercises -------------------------------------------------------------------------------------------------
+
+
+def negative(images):
+    """The negative of images."""
+    return 1 - images
+
+
+def even_then_odd(image):
+    """Even pixel columns before the odd ones."""
+    even, odd = image[:, :, 0::2], image[:, :, 1::2]
+    return torch.cat([even, odd], dim=2)
+
+
+def center_channels(images):
+    """Each channel without its average over the batch."""
+    mean = images.mean(dim=(0, 2, 3), keepdim=True)
+    return images - mean
+
+
+def patch_similarity(patches):
+    """The cosine of every two patches of an image."""
+    lengths = (patches**2).sum(dim=-1, keepdim=True).sqrt()
+    unit = patches / lengths
+    similarity = unit @ unit.mT
+    return similarity
+
+
+def linear_weight(conv_weight):
+    """A convolution's filters as the weight of a linear layer."""
+    return rearrange(conv_weight, "d c p1 p2 -> d (p1 p2 c)")
+
+
+def prepend_class_token(class_token, patch_tokens):
+    """The class token in front of the patches of every image."""
+    class_tokens = class_token.expand(len(patch_tokens), -1, -1)
+    return torch.cat([class_tokens, patch_tokens], dim=1)
+
+
+def embed_images(images, conv_weight, conv_bias, class_token, pos_embedding):
+    """Equation 1, with the tensors of a published model."""
+    maps = F.conv2d(images, conv_weight, conv_bias, stride=conv_weight.shape[-1])
+    patch_tokens = maps.flatten(2).mT
+    class_tokens = class_token.expand(len(images), -1, -1)
+    tokens = torch.cat([class_tokens, patch_tokens], dim=1)
+    return tokens + pos_embedding
+
+
+def attention_in_blocks(query, key, value, block_size):
+    """Attention, a few keys at a time."""
+    numerator, denominator = 0.0, 0.0
+    for start in range(0, key.shape[-2], block_size):
+        keys = key[..., start : start + block_size, :]
+        scaled = query @ keys.mT * query.shape[-1] ** -0.5
+        exponentials = scaled.exp()
+        numerator = numerator + exponentials @ value[..., start : start + block_size, :]
+        denominator = denominator + exponentials.sum(dim=-1, keepdim=True)
+    return numerator / denominator
+
+
+def gelu(x):
+    """GELU, exact."""
+    scaled = x / math.sqrt(2)
+    error = torch.erf(scaled)
+    return x * (1 + error) / 2
+
+
+def mean_patch(tokens):
+    """The average patch of every image."""
+    patches = tokens[:, 1:]
+    return patches.mean(dim=1)
+
+
+def count_parameters(image_size, patch_size, num_layers, num_heads, hidden_dim, mlp_dim, num_classes):
+    """How many parameters a ViT has."""
+    d, n = hidden_dim, (image_size // patch_size) ** 2
+    projection = 3 * patch_size**2 * d + d
+    embedding = projection + d + (n + 1) * d
+    qkv, out_proj = 3 * d * d + 3 * d, d * d + d
+    mlp = d * mlp_dim + mlp_dim + mlp_dim * d + d
+    block = qkv + out_proj + mlp + 4 * d
+    return embedding + num_layers * block + 2 * d + d * num_classes + num_classes
+
+
+def mean_cross_entropy(logits, labels):
+    """The loss of a batch."""
+    right = logits[torch.arange(len(labels)), labels]
+    norms = logits.logsumexp(dim=-1)
+    losses = norms - right
+    return losses.mean()
+
+
+def errors_apart(first, second, images):
+    """The difference of two accuracies, in standard errors."""
+    variance = (first * (1 - first) + second * (1 - second)) / images
+    error = variance.sqrt()
+    return (first - second) / error
+
+
+def batch_of_step(step, images, batch_size, seed):
+    """Which images a step takes."""
+    steps = images // batch_size
+    epoch, place = divmod(step, steps)
+    generator = torch.Generator().manual_seed(seed + epoch)
+    order = torch.randperm(images, generator=generator)
+    return order[place * batch_size : (place + 1) * batch_size]
+
+
+def average_gradient(gradients, sizes):
+    """The gradient over the shares of all processes."""
+    shares = sizes / sizes.sum()
+    return (shares[:, None] * gradients).sum(dim=0)
+
+
+def prepare_photo(photo):
+    """A photo that looks like Fashion-MNIST."""
+    gray = 1 - photo.mean(dim=-1)
+    h, w = gray.shape
+    side = min(h, w)
+    top, left = (h - side) // 2, (w - side) // 2
+    square = gray[top : top + side, left : left + side]
+    return F.interpolate(square[None, None], size=(28, 28), mode="area")
+
+
+def removal_and_control(rolled, black, chance):
+    """The scores of a removal, and those of its control."""
+    control = chance - black.float()
+    return torch.stack([rolled, control])
+
+
+def changed_tokens(before, after):
+    """How many tokens of each image differ."""
+    largest = (after - before).abs().amax(dim=-1)
+    return (largest > 1e-4).sum(dim=-1)
+
+
+def count_tokens(image_size, num_patch_row):
+    """How many tokens a published layer creates."""
+    patch_size = image_size // num_patch_row
+    per_row = image_size // patch_size
+    return per_row**2 + 1
+
+
+def reorder_qkv(weight, num_heads):
+    """The rows of a fused layer in the course's order."""
+    return rearrange(weight, "(heads e qkv) ... -> (qkv heads e) ...", heads=num_heads, qkv=3)

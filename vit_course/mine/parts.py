@@ -1,7 +1,7 @@
 """The parts of the model, in the order of the course: where each is written, how it is checked, and the reference."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from types import ModuleType
 
 import torch
@@ -23,7 +23,7 @@ class Part:
         lesson: in which it is written, ``"02"``.
         module: of the reference.
         check: what its values must pass.
-        sizes: of a class, to build one with whose first values can be compared.
+        sizes: of a class, each to build one with whose attributes and first values can be compared.
         attributes: of a class, which later lessons read, or methods of images, which they call.
     """
 
@@ -31,7 +31,7 @@ class Part:
     lesson: str
     module: ModuleType
     check: Callable
-    sizes: Mapping = field(default_factory=dict)
+    sizes: Sequence[Mapping] = ()
     attributes: Sequence[str] = ()
 
     @property
@@ -41,16 +41,16 @@ class Part:
 
     def verify(self, subject: Callable) -> Verdict:
         """Run the part's check, under the part's own name; ``CheckFailed`` names what is wrong."""
-        verdict = self.check.check(subject, name=self.name)
-        if verdict.passed and self.sizes:
+        verdict = replace(self.check.check, mappable=False)(subject, name=self.name)
+        for sizes in self.sizes if verdict.passed else ():
             with torch.random.fork_rng():
                 torch.manual_seed(0)
-                own, reference = subject(**self.sizes), self.reference(**self.sizes)
-            self.verify_attributes(own, reference)
+                own, reference = subject(**sizes), self.reference(**sizes)
+            self.verify_attributes(own, reference, sizes)
             self.verify_start(own, reference)
         return verdict
 
-    def verify_attributes(self, own: nn.Module, reference: nn.Module) -> None:
+    def verify_attributes(self, own: nn.Module, reference: nn.Module, sizes: Mapping) -> None:
         """Check what later lessons read, and the methods that they call."""
         for name in self.attributes:
             came, wanted = getattr(own, name, None), getattr(reference, name)
@@ -64,7 +64,7 @@ class Part:
             elif callable(wanted):
                 raise fail("mine.no_method", part=self.name, name=name)
             elif came != wanted:
-                said = ", ".join(f"{key}={value!r}" for key, value in self.sizes.items())
+                said = ", ".join(f"{key}={value!r}" for key, value in sizes.items())
                 raise fail("mine.attribute", part=self.name, name=name, options=said, wanted=wanted, came=came)
 
     def verify_start(self, own: nn.Module, reference: nn.Module) -> None:
@@ -78,7 +78,8 @@ class Part:
 
 
 GRID = ("image_size", "patch_size", "in_channels", "grid_size")
-IMAGES = dict(image_size=16, patch_size=4, hidden_dim=64)
+IMAGES = dict(image_size=16, patch_size=4, hidden_dim=192)
+RECTANGLES = IMAGES | dict(image_size=(16, 24))
 WIDTH = dict(hidden_dim=64)
 HEADS = dict(hidden_dim=64, num_heads=4)
 LAYERS = dict(num_layers=2, num_heads=4, mlp_dim=96)
@@ -86,15 +87,22 @@ PARTS = {
     part.name: part
     for part in (
         Part("patchify", "01", embedding, checks.patchify),
-        Part("PatchEmbedding", "02", embedding, checks.patch_embedding, IMAGES, GRID),
-        Part("ImageEmbedding", "02", embedding, checks.image_embedding, IMAGES),
+        Part("PatchEmbedding", "02", embedding, checks.patch_embedding, [IMAGES, RECTANGLES], GRID),
+        Part("ImageEmbedding", "02", embedding, checks.image_embedding, [IMAGES]),
         Part("attention_weights", "03", attention, checks.attention_weights),
         Part("scaled_dot_product_attention", "03", attention, checks.scaled_dot_product_attention),
-        Part("MultiHeadSelfAttention", "03", attention, checks.multi_head_attention, HEADS, ["num_heads"]),
-        Part("MLPBlock", "04", encoder, checks.mlp_block, WIDTH | dict(mlp_dim=96)),
-        Part("EncoderBlock", "04", encoder, checks.encoder_block, HEADS | dict(mlp_dim=96)),
-        Part("Encoder", "04", encoder, checks.encoder, WIDTH | LAYERS),
-        Part("VisionTransformer", "05", model, checks.vision_transformer, IMAGES | LAYERS, ["forward_features"]),
+        Part(
+            "MultiHeadSelfAttention",
+            "03",
+            attention,
+            checks.multi_head_attention,
+            [HEADS],
+            ["num_heads", "attention_dropout"],
+        ),
+        Part("MLPBlock", "04", encoder, checks.mlp_block, [WIDTH | dict(mlp_dim=96)]),
+        Part("EncoderBlock", "04", encoder, checks.encoder_block, [HEADS | dict(mlp_dim=96)]),
+        Part("Encoder", "04", encoder, checks.encoder, [WIDTH | LAYERS]),
+        Part("VisionTransformer", "05", model, checks.vision_transformer, [IMAGES | LAYERS], ["forward_features"]),
         Part("train_step", "06", training, checks.train_step),
         Part("learning_rate_schedule", "06", training, checks.learning_rate_schedule),
         Part("evaluate", "06", training, checks.evaluate),
