@@ -1,12 +1,15 @@
 """What several test files use: small models, random weights and tensors, and other libraries' layers and names."""
 
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import jaxtyping
 import torch
+from filelock import FileLock
 from torch import Tensor, nn
 
 from vit_course import VisionTransformer
@@ -114,3 +117,16 @@ def assert_dropped(actual: Tensor, undropped: Tensor, *, kept: float = 0.5, fact
 def run_python(*arguments: str, **options) -> subprocess.CompletedProcess:
     """Run Python in a process of its own; the timeout is there only to keep a hanging test from waiting forever."""
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=300, **options)
+
+
+def once(tmp_path_factory, name: str, fill: Callable[[Path], None]) -> Path:
+    """Return a folder that ``fill`` has filled, once for all processes of a test run."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    filled = folder.with_suffix(".filled")
+    with FileLock(folder.with_suffix(".lock")):
+        if not filled.exists():
+            folder.mkdir(exist_ok=True)
+            fill(folder)
+            filled.touch()
+    return folder

@@ -1,6 +1,4 @@
-"""Augmentation: a whole batch shifted for lesson 06; every image shifted and mirrored on its own for the command."""
-
-from functools import partial
+"""Augmentation: a batch shifted for lesson 06; each image shifted and mirrored on its own for the command."""
 
 import pytest
 import torch
@@ -58,19 +56,3 @@ def test_all_draw_from_their_generator_alone_and_leave_the_images_as_they_are(au
     drawn = generator(3)
     assert len({tuple(augment(images, drawn).flatten().tolist()) for _ in range(9)}) > 1  # the next batch is another
     assert_equal(images, randn(64, 1, 4, 3), atol=0)
-
-
-BAD = {  # random_shift is in test_bad_input.py
-    r"images must have 4 axes, \(b, c, h, w\); got 3": (random_flip, randn(1, 3, 3)),
-    "images must be floating point; got": (random_flip, torch.zeros(1, 1, 3, 3, dtype=torch.uint8)),
-    "images must be a torch.Tensor": (partial(random_crop, padding=1), [[1.0]]),
-    "padding must be a whole number of at least 0; got -1": (partial(random_crop, padding=-1), randn(1, 1, 3, 3)),
-}
-
-
-@pytest.mark.usefixtures("as_readers_run_it")
-@pytest.mark.parametrize("message", BAD)
-def test_bad_input_is_named(message):
-    augment, images = BAD[message]
-    with pytest.raises(ValueError, match=message):
-        augment(images, generator=generator())

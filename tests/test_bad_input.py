@@ -16,7 +16,7 @@ from torch.utils.data import TensorDataset
 
 from vit_course import VisionTransformer, arguments, create_vit, inside, patchify, training, unpatchify
 from vit_course.attention import MultiHeadSelfAttention, attention_weights, scaled_dot_product_attention
-from vit_course.augmentation import random_shift
+from vit_course.augmentation import random_crop, random_flip, random_shift
 from vit_course.data import LabelledImages, load_dataset, load_sample, load_test_images
 from vit_course.embedding import ImageEmbedding, PatchEmbedding
 from vit_course.encoder import Encoder, EncoderBlock, MLPBlock
@@ -127,6 +127,8 @@ GOOD = {
     ),
     "parameter_groups": partial(training.parameter_groups, MODEL, weight_decay=0.1),
     "random_shift": partial(random_shift, images=IMAGES, generator=torch.Generator()),
+    "random_flip": partial(random_flip, images=IMAGES, generator=torch.Generator()),
+    "random_crop": partial(random_crop, images=IMAGES, padding=1, generator=torch.Generator()),
     "train_step": step,
     "regularized_train_step": regularized_step,
     "evaluate": rate,
@@ -221,6 +223,7 @@ NUMBERS_OF = {
     "learning_rate_schedule": dict(step=(-1, COUNT), total_steps=(0, WHOLE), peak=(math.inf, FINITE)),
     "parameter_groups": dict(weight_decay=(-0.1, FINITE)),
     "regularized_train_step": dict(max_grad_norm=(0, POSITIVE), label_smoothing=(1.0, CHANCE)),
+    "random_crop": dict(padding=(-1, COUNT)),
     "evaluate": dict(batch_size=(0, WHOLE)),
     "fit": dict(epochs=(0, WHOLE), batch_size=(0, WHOLE), peak_lr=(-1.0, FINITE), weight_decay=(-1.0, FINITE)),
     "projection_components": dict(count=(0, WHOLE)),
@@ -259,6 +262,8 @@ TABLE = {
         (dict(final=2.0), "final must be at most peak=1.0", "got 2.0"),
     ],
     "random_shift": [*OF_IMAGES],
+    "random_flip": [*OF_IMAGES],
+    "random_crop": [*OF_IMAGES],
     "train_step": [*OF_OUR_IMAGES, *OF_LABELS],
     "regularized_train_step": [*OF_OUR_IMAGES, *OF_LABELS],
     "evaluate": [

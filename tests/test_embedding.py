@@ -1,19 +1,17 @@
-"""Lesson 02: patches, patch embedding, class token and positions."""
+"""Lesson 02: patches and what an embedding starts with. What it computes is compared in test_parity.py."""
 
 import pytest
 import torch
 from support import assert_dropped, assert_equal, randn, randomize_
-from torch import nn
 
 from vit_course import ImageEmbedding, PatchEmbedding, patchify, unpatchify
 
 # channels, height, width, patch size: colour and grey, square and rectangular, odd patches, one patch, single pixels
 CUTS = [(3, 8, 12, 4), (1, 12, 8, 2), (2, 10, 15, 5), (3, 6, 9, 3), (1, 7, 7, 7), (3, 2, 3, 1)]
-cuts = pytest.mark.parametrize(("channels", "height", "width", "patch_size"), CUTS)
 SIZES = dict(image_size=(8, 12), patch_size=4, hidden_dim=16)
 
 
-@cuts
+@pytest.mark.parametrize(("channels", "height", "width", "patch_size"), CUTS)
 def test_patchify_equals_a_loop_and_unpatchify_is_its_inverse(channels, height, width, patch_size):
     images = randn(2, channels, height, width)
     by_loop = [
@@ -25,25 +23,6 @@ def test_patchify_equals_a_loop_and_unpatchify_is_its_inverse(channels, height, 
     assert_equal(patches, torch.stack(by_loop, dim=1), atol=0)
     image_size = height if height == width else (height, width)  # one number for a square
     assert_equal(unpatchify(patches, patch_size=patch_size, image_size=image_size, channels=channels), images, atol=0)
-
-
-@cuts
-def test_patch_embedding_equals_conv2d(channels, height, width, patch_size):
-    conv = randomize_(nn.Conv2d(channels, 16, kernel_size=patch_size, stride=patch_size))
-    sizes = dict(image_size=(height, width), patch_size=patch_size, hidden_dim=16, in_channels=channels)
-    ours = PatchEmbedding(**sizes).double()
-    ours.projection.load_state_dict({"weight": conv.weight.flatten(1), "bias": conv.bias})
-    images = randn(2, channels, height, width)
-    assert_equal(ours(images), conv(images).flatten(2).transpose(1, 2))
-
-
-def test_embedding_puts_the_class_token_first_and_adds_each_position_to_its_own_token():
-    embedding, images = randomize_(ImageEmbedding(**SIZES)), randn(2, 3, 8, 12)
-    tokens, patch_tokens = embedding(images), embedding.patch_embedding(images)
-    assert tokens.shape == (2, 7, 16)
-    for image in range(2):
-        assert_equal(tokens[image, 0], embedding.class_token[0, 0] + embedding.pos_embedding[0, 0])
-        assert_equal(tokens[image, 1:], patch_tokens[image] + embedding.pos_embedding[0, 1:])
 
 
 def test_embedding_dropout_comes_after_the_positions_and_only_in_training():

@@ -130,7 +130,10 @@ def work(course, *cells):
 
 
 def copied(course):
-    return told(nbformat.read(course / "my_course" / LESSON, as_version=4))
+    """Return the copy, which Jupyter can open, as ``id:source``."""
+    one = nbformat.read(course / "my_course" / LESSON, as_version=4)
+    nbformat.validate(one)
+    return told(one)
 
 
 def history(course):

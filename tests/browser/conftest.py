@@ -1,4 +1,4 @@
-"""One browser, one JupyterLab and one build of the website for all files that a process of pytest tests.
+"""One browser and one JupyterLab for all files that a process of pytest tests, and one build of the website for all.
 
 The browser is Debian's Chromium, or the program that the variable CHROMIUM names.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from lab import COURSE, Lab, running_lab
 from playwright.sync_api import Browser, Page, expect
+from support import once
 
 from tools.explorer_page import write_explorer
 from tools.lesson_figures import chromium
@@ -55,12 +56,14 @@ def lab(tmp_path_factory) -> Iterator[Lab]:
 @pytest.fixture(scope="session")
 def site(tmp_path_factory) -> Path:
     """The website, built with the address of a repository: the folder that holds ``index.html``."""
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "tools.build_site", "--into", str(folder)]
-    environment = os.environ | {"GITHUB_REPOSITORY": "example/vit-course"}
-    done = subprocess.run(command, cwd=COURSE, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder / "html"
+
+    def build(folder: Path) -> None:
+        command = [sys.executable, "-m", "tools.build_site", "--into", str(folder)]
+        environment = os.environ | {"GITHUB_REPOSITORY": "example/vit-course"}
+        done = subprocess.run(command, cwd=COURSE, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return once(tmp_path_factory, "site", build) / "html"
 
 
 @pytest.fixture(scope="session")

@@ -99,15 +99,11 @@ def choose(page: Page, menu: str, entry: str) -> None:
     page.locator(".lm-Menu").get_by_role("menuitem", name=re.compile(f"^{entry}")).click()
 
 
-def run_all(page: Page, *, restart: bool = False) -> None:
+def run_all(page: Page) -> None:
     """Clear all outputs, so that none is an old one, run all cells from the menu, and wait for the last one."""
     choose(page, "Edit", "Clear Outputs of All Cells")
     expect(prompts(page).first).to_have_text("[ ]:")
-    if restart:
-        choose(page, "Kernel", "Restart Kernel and Run All Cells")
-        page.locator(".jp-Dialog .jp-mod-accept").click()
-    else:
-        choose(page, "Run", "Run All Cells")
+    choose(page, "Run", "Run All Cells")
     wait_for_cells(page)
 
 

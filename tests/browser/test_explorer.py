@@ -67,38 +67,6 @@ def table(page):
     }
 
 
-def test_the_page_of_the_site_is_whole_has_no_barriers_and_the_tour_ends(home, site, new_page):
-    page = new_page(viewport=DESKTOP)
-    traffic = Traffic(page, home)
-    page.goto(home + "explorer.html")
-    expect(page.locator("#answer")).to_have_text("Ankle boot 90.9 %")
-    expect(page.locator("#tour")).to_be_visible()
-    problems = []
-    title = page.locator("#tour-title")
-    steps = int(title.inner_text().split(":")[0].split(" of ")[1])
-    for step in range(1, steps + 1):
-        expect(title).to_have_text(re.compile(rf"^{step} of {steps}: \w+"))
-        problems += overflow(page)
-        page.locator("#tour-next").click()
-    expect(page.locator("#tour")).to_be_hidden()
-    page.reload()
-    expect(page.locator("#answer")).to_have_text("Ankle boot 90.9 %")
-    expect(page.locator("#tour")).to_be_hidden()  # a second visit
-    page.goto(home + "explorer.html#layer=1&cell=layers.1.weights:0.0.30&step=6")
-    for size in (DESKTOP, PHONE):
-        for theme in ("light", "dark"):
-            show(page, size, theme)
-            problems += overflow(page) + barriers(page)
-    assert problems + traffic.problems == []
-    lessons = page.evaluate("Object.values(explorer.LESSONS)")
-    for address in lessons:
-        file, anchor = unquote(address).split("#")
-        assert f'id="{anchor}"' in (site / "notebooks" / file).read_text(encoding="utf-8"), address
-    shared = [site / "figures" / name for name in ("drawing.js", "drawing.css")]
-    parts = {site / "explorer.html", *(site / "explorer").iterdir(), *shared, site / "_static" / "favicon.svg"}
-    assert sum(len(gzip.compress(path.read_bytes())) for path in parts) <= 600_000
-
-
 def test_the_tour_is_true(page):
     """What the steps do leads to what their words say."""
     page.locator("#start-tour").click()
@@ -354,3 +322,35 @@ def test_nothing_jumps(explorer_page, new_page):
         page.evaluate("explorer.set({ layer: 2, cell: 'layers.2.scores:0.3.4' })")
     page.evaluate("new Promise((done) => setTimeout(done, 300))")
     assert page.evaluate("window.shifts") < 0.1
+
+
+def test_the_page_of_the_site_is_whole_has_no_barriers_and_the_tour_ends(home, site, new_page):
+    page = new_page(viewport=DESKTOP)
+    traffic = Traffic(page, home)
+    page.goto(home + "explorer.html")
+    expect(page.locator("#answer")).to_have_text("Ankle boot 90.9 %")
+    expect(page.locator("#tour")).to_be_visible()
+    problems = []
+    title = page.locator("#tour-title")
+    steps = int(title.inner_text().split(":")[0].split(" of ")[1])
+    for step in range(1, steps + 1):
+        expect(title).to_have_text(re.compile(rf"^{step} of {steps}: \w+"))
+        problems += overflow(page)
+        page.locator("#tour-next").click()
+    expect(page.locator("#tour")).to_be_hidden()
+    page.reload()
+    expect(page.locator("#answer")).to_have_text("Ankle boot 90.9 %")
+    expect(page.locator("#tour")).to_be_hidden()  # a second visit
+    page.goto(home + "explorer.html#layer=1&cell=layers.1.weights:0.0.30&step=6")
+    for size in (DESKTOP, PHONE):
+        for theme in ("light", "dark"):
+            show(page, size, theme)
+            problems += overflow(page) + barriers(page)
+    assert problems + traffic.problems == []
+    lessons = page.evaluate("Object.values(explorer.LESSONS)")
+    for address in lessons:
+        file, anchor = unquote(address).split("#")
+        assert f'id="{anchor}"' in (site / "notebooks" / file).read_text(encoding="utf-8"), address
+    shared = [site / "figures" / name for name in ("drawing.js", "drawing.css")]
+    parts = {site / "explorer.html", *(site / "explorer").iterdir(), *shared, site / "_static" / "favicon.svg"}
+    assert sum(len(gzip.compress(path.read_bytes())) for path in parts) <= 600_000

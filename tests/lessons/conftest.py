@@ -1,13 +1,13 @@
 """What the tests of the lessons share: the names that each lesson leaves behind when every exercise is solved."""
 
 import contextlib
-import os
+import functools
 import shutil
 
 import matplotlib
 import pytest
-from filelock import FileLock
 from lessons.running import compare, keep_all, run
+from support import once
 
 from tools.site_links import ROOT
 from vit_course.mine.parts import PARTS
@@ -16,37 +16,30 @@ from vit_course.mine.parts import PARTS
 @pytest.fixture(scope="session")
 def kept(tmp_path_factory):
     """Return a folder whose ``my_vit.py`` holds the worked solution of every part."""
-    return once(tmp_path_factory, "kept", None)
+    return once(tmp_path_factory, "kept", keep_all)
 
 
 @pytest.fixture(scope="session")
 def mixture(tmp_path_factory):
     """Return the same with every other part alone."""
-    return once(tmp_path_factory, "mixture", list(PARTS)[::2])
+    return once(tmp_path_factory, "mixture", functools.partial(keep_all, names=list(PARTS)[::2]))
 
 
-def once(tmp_path_factory, name, parts):
-    """Keep these parts in a folder, once for all processes of a test run."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
-    with FileLock(folder.with_suffix(".lock")):
-        if not folder.exists():
-            folder.mkdir()
-            keep_all(folder, parts)
-    return folder
+MIXED = ("00", "02", "04", "08")
 
 
 def fixture(number):
-    """Return the fixture ``lesson_NN``, whose reader has kept every part, or before an even lesson every other one."""
+    """Return the fixture ``lesson_NN``, whose reader has kept every part, or before some lessons every other one."""
 
     @pytest.fixture(scope="module", name=f"lesson_{number}")
     def names(request, tmp_path_factory):
         matplotlib.use("agg")
-        even = number.isdigit() and int(number) % 2 == 0
         course = tmp_path_factory.mktemp("course")
         for name in ("resources", "benchmarks"):  # what lessons read
             (course / name).symlink_to(ROOT / name)
-        folder = shutil.copytree(request.getfixturevalue("mixture" if even else "kept"), course / "notebooks")
+        folder = shutil.copytree(
+            request.getfixturevalue("mixture" if number in MIXED else "kept"), course / "notebooks"
+        )
         with contextlib.chdir(folder):
             names, printed = run(number)
         compare(number, printed)  # a lesson prints what it prints with no part kept

@@ -7,11 +7,6 @@ from support import assert_equal
 ROWS = ["eps 1e-12", "eps 1e-5", "GELU with tanh", "mean of the patches", "q k v interleaved"]
 
 
-def test_the_solutions_pass_their_checks(lesson_appendix):
-    for name in ("changed_tokens", "copied_block", "count_tokens", "reorder_qkv"):
-        assert lesson_appendix["checks"].exercise(lesson_appendix[name]).passed
-
-
 def test_the_counts_tell_the_three_versions_apart(lesson_appendix):
     """The answer says: a has the norms over maps, b creates layers on every call, c is correct."""
     count, images, blackened = (lesson_appendix[name] for name in ("changed_tokens", "images", "blackened"))

@@ -13,9 +13,8 @@ from tools.site_links import ROOT
 RUNS = ROOT / "resources" / "runs"
 
 
-def test_the_exercise_takes_the_solution_and_reports_the_mistake_that_the_text_suggests(lesson_00):
+def test_the_exercise_reports_the_mistake_that_the_text_suggests(lesson_00):
     checks = lesson_00["checks"]
-    assert checks.exercise(lesson_00["negative"]).passed
 
     def negative(images):
         return -images
@@ -27,14 +26,6 @@ def test_the_exercise_takes_the_solution_and_reports_the_mistake_that_the_text_s
 def test_the_change_that_the_text_suggests_breaks_the_checkpoint(lesson_00):
     with pytest.raises(AssertionError):
         torch.testing.assert_close(lesson_00["values"].sum() / 4, lesson_00["values"].mean())
-
-
-def test_the_answers_of_the_self_test(lesson_00):
-    tokens, positions = torch.zeros(6, 37, 768), torch.zeros(1, 37, 768)
-    assert tokens[:, 0].shape == (6, 768)
-    assert (tokens + positions).shape == (6, 37, 768)
-    assert (torch.tensor([[1, 2], [3, 4]]) @ torch.tensor([[5, 6], [7, 8]])).tolist() == [[19, 22], [43, 50]]
-    assert lesson_00["w"].grad == 8
 
 
 def test_the_loop_finds_the_factor_that_turns_one_into_three(lesson_00):

@@ -19,8 +19,6 @@ def test_two_thirds_of_a_block_are_mlp(lesson_04):
     assert counts == [2_362_368, 4_722_432]
     block = lesson_04["encoder"].layers[0]
     assert sum(p.numel() for p in block.parameters()) == sum(counts) + 2 * 1_536 == 7_087_872
-    assert 12 * 7_087_872 + 1_536 == 85_056_000
-    assert abs(85_056_000 / 86_567_656 - 0.98) < 0.005
 
 
 def test_the_letter_survives_dropout_on_the_branch_only(lesson_04):
@@ -28,7 +26,6 @@ def test_the_letter_survives_dropout_on_the_branch_only(lesson_04):
     kept, faded = (run_stream(image, on_branch)[-1] for on_branch in (True, False))
     assert (kept - image).std() < 0.15 < image.std()
     assert abs((faded > 100).float().mean() - 0.8**30) < 0.001
-    assert 1.25**30 > 800
 
 
 def test_gradients_along_the_stream(lesson_04):

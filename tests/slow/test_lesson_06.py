@@ -46,6 +46,15 @@ def test_the_recorded_runs_have_the_lessons_recipe(lesson_06):
         assert run["recipe"]["fit"] == fit
 
 
+def test_the_readers_own_model_reaches_the_recorded_accuracy(lesson_06):
+    """Every part of it, its step, its schedule and its evaluation come from ``my_vit.py``."""
+    names = ("VisionTransformer", "train_step", "learning_rate_schedule", "evaluate")
+    assert {lesson_06[name].__module__ for name in names} == {"my_vit"}
+    (recorded,) = [run["test_accuracy"] for run in lesson_06["by_change"]["the recipe"] if run["seed"] == 0]
+    deviation = (recorded * (1 - recorded) / 360) ** 0.5
+    assert abs(lesson_06["test_accuracy"] - recorded) <= deviation
+
+
 def test_the_baselines_are_as_good_as_the_text_says(lesson_06):
     test_set, moved = lesson_06["test_set"], lesson_06["moved_images"]
     median, linear = lesson_06["median"], lesson_06["linear"]

@@ -1,18 +1,13 @@
-"""The reader's own model, with every worked solution kept, learns the digits as well as the reference does."""
+"""The reader's own model, with every worked solution kept, trains as the reference does; lesson 6 trains it on."""
 
 import contextlib
-import json
 
 import pytest
 import torch
 
 from tools import train_digits
-from tools.site_links import ROOT
 from vit_course import VisionTransformer, mine, training
 from vit_course.data import load_dataset
-
-RUNS = (ROOT / "resources" / "runs" / "digits.jsonl").read_text(encoding="utf-8").splitlines()
-(RECORDED,) = [run for run in map(json.loads, RUNS) if not run["changes"] and run["seed"] == 0]
 
 
 @pytest.fixture(scope="module")
@@ -29,18 +24,19 @@ def sets():
     return *train_part.split(0.15), test_set
 
 
-def trained(model_class, fit, sets, *, epochs, seed):
-    """Train by the recipe of lesson 6; return the model and the history."""
+def trained(model_class, fit, sets, *, seed):
+    """Train by the recipe of lesson 6, for two epochs; return the model and the history."""
     torch.manual_seed(seed)
     model = model_class(**train_digits.MODEL)
-    options = train_digits.FIT | dict(epochs=epochs)
+    options = train_digits.FIT | dict(epochs=2, warmup_epochs=1)
     return model, fit(model, *sets[:2], seed=seed, progress=False, **options)
 
 
-def test_own_model_and_reference_give_the_same_numbers(own, sets):
-    """With the same seed: every loss, every accuracy and every parameter, after three epochs."""
-    mine_, history = trained(own["VisionTransformer"], own["fit"], sets, epochs=3, seed=0)
-    reference, expected = trained(VisionTransformer, training.fit, sets, epochs=3, seed=0)
+@pytest.mark.parametrize("seed", train_digits.SEEDS)
+def test_own_model_and_reference_give_the_same_numbers(seed, own, sets):
+    """Every loss, every accuracy and every parameter, bit by bit: then so are the epochs that follow."""
+    mine_, history = trained(own["VisionTransformer"], own["fit"], sets, seed=seed)
+    reference, expected = trained(VisionTransformer, training.fit, sets, seed=seed)
     assert own["VisionTransformer"] is not VisionTransformer
     assert history == expected
     torch.testing.assert_close(dict(mine_.state_dict()), dict(reference.state_dict()), rtol=0, atol=0)
@@ -57,13 +53,3 @@ def test_one_step_of_their_own_is_one_step_of_the_reference(own, sets):
         models.append((losses, dict(model.state_dict())))
     assert models[0][0] == models[1][0]
     torch.testing.assert_close(models[0][1], models[1][1], rtol=0, atol=0)
-
-
-def test_own_model_reaches_the_recorded_accuracy(own, sets):
-    """A whole run of the reader's model: its accuracy is the recorded one, within the chance of the test images."""
-    model, _ = trained(own["VisionTransformer"], own["fit"], sets, epochs=train_digits.FIT["epochs"], seed=0)
-    assert RECORDED["recipe"] == dict(model=train_digits.MODEL, fit=train_digits.FIT)
-    accuracy = RECORDED["test_accuracy"]
-    assert accuracy > 0.96
-    deviation = (accuracy * (1 - accuracy) / len(sets[2])) ** 0.5
-    assert abs(own["evaluate"](model, sets[2])[1] - accuracy) <= deviation
