@@ -221,7 +221,7 @@ def graded(tmp_path_factory):
     words = [sys.executable, "-m", "grader", "grade", "--class", folder, "--cell-seconds", "10"]
     quiet = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     run = subprocess.Popen(words, **quiet)
-    wait_until(lambda: len(list(folder.glob("checked/*/*/*.ipynb"))) >= 5 or run.poll() is not None)
+    wait_until(lambda: len(list(folder.glob("checked/*/*/*.ipynb"))) >= 9 or run.poll() is not None)
     assert run.poll() is None
     os.kill(run.pid, signal.SIGKILL)
     run.wait()

@@ -190,10 +190,10 @@ class Run:
         jobs, waiting = {}, {}
         for each in sorted(prepared, key=lambda each: each.submission.source.name):  # the sandbox is made for several
             source, name = each.submission.source, each.submission.name
-            if each.problem:
-                yield each, self._keep(each, Result())
-            elif not self.again and (kept := self.folder.kept(*name, each.key)):
+            if not self.again and (kept := self.folder.kept(*name, each.key)):
                 yield each, kept
+            elif each.problem:
+                yield each, self._keep(each, Result())
             else:
                 waiting[name] = each
                 jobs[name] = (each.cells, source.hidden_tests, source.modules, self.limits, self.unconfined, each.own)
