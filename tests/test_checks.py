@@ -97,7 +97,7 @@ def test_the_right_stages_are_told_and_the_first_that_is_missing():
 
     failure = refused(CHECKS["scaled_dot_product_attention"], attention)
     assert "Right in your code: the scores q kᵀ, the scaled scores. After that, no tensor" in str(failure)
-    assert "equals the attention weights: look at the softmax" in str(failure)
+    assert "equals the attention weights: look at what the softmax gets" in str(failure)
 
 
 def test_no_stage_is_called_right_that_is_wrong_in_one_case():

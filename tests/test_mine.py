@@ -317,7 +317,7 @@ def test_progress_shows_every_part_and_the_command_prints_it(notebook, monkeypat
 
 
 ASKED_FOR = {
-    r"its attribute grid_size\. For image_size=16, .* it should be \(4, 4\); got None": (
+    r"an attribute grid_size\. For image_size=16, .* it should be \(4, 4\); got None": (
         "PatchEmbedding", "self.grid_size =", "grid_size ="),
     r"projection\.weight does not start as the lesson asks": (
         "PatchEmbedding", "std=self.projection.in_features", "std=3 * self.projection.in_features"),

@@ -17,14 +17,14 @@ from vit_course.weights import load_trained, packed_with_checksum
 
 CLOSE = dict(rtol=1e-4, atol=1e-5)
 COMPUTE = """
-(pixels) => {
+([pixels, names]) => {
   const bytes = vit.decoded(pixels);
   const [c, h, w] = [engine.sizes.in_channels, ...engine.sizes.image_size];
   const results = [];
   for (let start = 0; start < bytes.length; start += c * h * w) {
     const image = vit.tensor([c, h, w], Float32Array.from(bytes.subarray(start, start + c * h * w), (v) => v / 255));
-    const record = vit.forward(engine, image);
-    results.push(...Object.entries(record).map(([name, tensor]) => [name, tensor.shape, tensor.data]));
+    const record = vit.forward(engine, image, window.changes ?? {});
+    results.push(...(names ?? Object.keys(record)).map((name) => [name, record[name].shape, record[name].data]));
   }
   const parts = results.map(([, , data]) => new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
   return new Blob(parts).arrayBuffer().then((all) => {
@@ -34,6 +34,14 @@ COMPUTE = """
   }).then((numbers) => ({ numbers, parts: results.map(([name, shape]) => [name, shape]) }));
 }
 """
+SPOILS = {
+    "GELU with tanh": "vit.gelu = (x) => x / 2 * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3)))",
+    "eps 1e-3": "vit.moments = ((old) => (token) => old(token, 1e-3))(vit.moments)",
+    "scores not divided": "vit.softmax = ((old) => (x) => old(x, 1))(vit.softmax)",
+    "no positions": "window.changes = { positions: false }",
+    "image upside down": "vit.patchify = ((old) => (image, p) => "
+    "old(vit.tensor(image.shape, image.data.slice().reverse()), p))(vit.patchify)",
+}
 
 
 @pytest.fixture
@@ -45,10 +53,10 @@ def engine(explorer_page, new_page):
     return page
 
 
-def computed(page, images):
-    """Return every tensor that the page computes for each image."""
+def computed(page, images, names=None):
+    """Return every tensor that the page computes for each image, or those with these names."""
     pixels = text((images * 255).round().byte().numpy().tobytes())
-    answer = page.evaluate(COMPUTE, pixels)
+    answer = page.evaluate(COMPUTE, [pixels, names])
     numbers = np.frombuffer(base64.b64decode(answer["numbers"]), np.float32)
     results = [{} for _ in images]
     per_image = len(answer["parts"]) // len(images)
@@ -108,14 +116,10 @@ def expected(model, image):
 
 def differing(page, count):
     """Return the names of all tensors of the first images that differ from PyTorch's."""
-    model, sample = load_trained("fashion_mnist")[0], load_sample()
-    return unlike(model, computed(page, sample.images[:count]), sample.normalized().images[:count])
-
-
-def unlike(model, records, images):
-    """Return the names of the tensors that differ from what PyTorch computes for these normalized images."""
+    model, _ = load_trained("fashion_mnist")
+    sample = load_sample()
     found = set()
-    for record, image in zip(records, images, strict=True):
+    for record, image in zip(computed(page, sample.images[:count]), sample.normalized().images, strict=False):
         wanted = expected(model, image[None])
         assert set(record) == set(wanted)
         found |= {name for name in wanted if not same(record[name], wanted[name])}
@@ -126,8 +130,24 @@ def same(ours, theirs):
     return ours.shape == theirs.shape and torch.allclose(ours, theirs, **CLOSE)
 
 
-def test_every_tensor_of_four_images_is_pytorch_s(engine):
-    assert differing(engine, 4) == set()
+def test_every_tensor_of_twenty_images_is_pytorch_s(engine):
+    assert differing(engine, 20) == set()
+
+
+def test_the_logits_of_all_shipped_images_are_pytorch_s(engine):
+    model, _ = load_trained("fashion_mnist")
+    sample = load_sample()
+    with torch.no_grad():
+        logits = torch.cat([model(part) for part in sample.normalized().images.split(125)])
+    ours = torch.cat([record["logits"] for record in computed(engine, sample.images, ["logits"])])
+    torch.testing.assert_close(ours, logits, **CLOSE)
+    assert (ours.argmax(dim=-1) == logits.argmax(dim=-1)).all()
+
+
+@pytest.mark.parametrize("name", SPOILS)
+def test_a_spoiled_operation_is_found(name, engine):
+    engine.evaluate(SPOILS[name] + "; 0")
+    assert differing(engine, 1) != set()
 
 
 def test_a_checkpoint_of_another_shape_with_three_channels_and_the_mean_of_the_tokens(engine):
@@ -145,7 +165,9 @@ def test_a_checkpoint_of_another_shape_with_three_channels_and_the_mean_of_the_t
     )
     images = torch.randint(256, (2, 3, 8, 12)) / 255
     normalized = (images - torch.tensor(about["mean"])[:, None, None]) / torch.tensor(about["std"])[:, None, None]
-    assert unlike(model, computed(engine, images), normalized) == set()
+    for record, image in zip(computed(engine, images), normalized, strict=True):
+        wanted = expected(model, image[None])
+        assert {name for name in wanted if not same(record[name], wanted[name])} == set()
 
 
 def test_a_file_that_is_no_checkpoint_is_refused(engine):

@@ -182,8 +182,10 @@ def undescribed(text: str) -> list[str]:
     return [each for each in images if not re.search(r'\balt="\S+ \S+ \S', each) or " width=" not in each]
 
 
-def test_links_and_anchors_resolve(site):
+def test_links_and_anchors_resolve(site, tmp_path):
     assert broken_links(site) == []
+    (tmp_path / "a.html").write_text('<p id="x"><a href="#x">a</a><a href="#y">b</a><a href="b.html">c</a></p>')
+    assert broken_links(tmp_path) == ["a.html: #y", "a.html: b.html"]
 
 
 def test_every_page_is_there_and_described_and_asks_nobody_else_for_anything(site):
@@ -199,6 +201,9 @@ def test_every_page_is_there_and_described_and_asks_nobody_else_for_anything(sit
         assert not re.findall(r'\bsrc="https?:|<link rel="(?:stylesheet|preload)"[^>]*href="https?:', text), name
         files = {(site / name).parent / unquote(source) for source in re.findall(r'<img[^>]*\bsrc="([^"]+)"', text)}
         assert sum(path.stat().st_size for path in files | {site / name}) <= 1_500_000, name
+    assert (
+        len(undescribed('<article><img alt="" width="1"><img alt="three plain words"><img alt="a b c" width="1">')) == 2
+    )
 
 
 def test_a_page_that_is_missing_leads_back_and_a_link_elsewhere_shows_a_picture(site):

@@ -86,7 +86,7 @@ def test_rollout_finds_the_patches_that_matter(lesson_09):
     assert change(without(ten(rolled)), control) == (-21.2, 2.2)
     step, error = change(control, chance)
     assert abs(step) < 2 * error
-    excluded = EXERCISES["removal_and_control"][0](rolled, black, lesson_09["chance"])[1]
+    excluded = EXERCISES["removal_and_control"].reference(rolled, black, lesson_09["chance"])[1]
     assert torch.equal(without(ten(excluded)), control)
     assert not black[ten(excluded)].any()
 

@@ -182,14 +182,14 @@ class TwinRun:
     case: Case
     module: nn.Module | None
 
-    def __call__(self, twins: dict[str, Callable]) -> object:
+    def __call__(self, twins: dict[str, object]) -> object:
         """Return the result, as it is compared."""
         twin = twins[self.check.twin]
         if self.module is None:
             return self.case.shows(self.check.run(twin, self.case))
         return self.case.shows(twin(self.module, *self.case.args))
 
-    def could_give(self, twins: dict[str, Callable], result: Draws) -> bool:
+    def could_give(self, twins: dict[str, object], result: Draws) -> bool:
         """Whether a result is possible: a sample tells it quickly."""
         sample = self.case.shows(twins[self.check.twin](self.module, self.case.args[0][:2]))
         return sample.pairs.keys() and sample.levels().keys() <= result.levels().keys()

@@ -15,7 +15,7 @@ import vit_course
 from vit_course import augmentation, training
 from vit_course.checks.compare import describe, duplicate, flat, formula, named, same, set_parameters, unchanged
 from vit_course.checks.engine import Case, declare
-from vit_course.checks.learner import Calls, running
+from vit_course.checks.learner import running
 from vit_course.checks.modules import few
 from vit_course.checks.verdict import fail, sentence
 
@@ -269,7 +269,7 @@ def _measured(function: Callable, case: Case, faults: list[str] | None = None) -
     prepare(model)
     modes = {module: module.training for module in model.modules()}
     state = {key: value.clone() for key, value in model.state_dict().items()}
-    with torch.enable_grad(), Calls() as calls:
+    with torch.enable_grad():
         result = function(model, given, **case.kwargs)
     if not unchanged(images, given.tensors):
         raise fail("engine.in_place", case.label)
@@ -285,7 +285,6 @@ def _measured(function: Callable, case: Case, faults: list[str] | None = None) -
     found = {
         "tracked": any(call.tracked for call in model.calls),
         "too_many": largest > size,
-        "not_moved": not calls.names & {"to", "cuda"},
         MODE_LOST[prepare]: any(module.training != mode for module, mode in modes.items()),
         "tensors": any(isinstance(value, Tensor) for value in result),
     }

@@ -190,7 +190,7 @@ class _Target:
             self.at = int(flat.abs().nan_to_num().argmax())
             self.largest = flat[self.at].item()
 
-    def equals_result_of(self, run: Callable, twins: dict[str, Callable]) -> bool:
+    def equals_result_of(self, run: Callable, twins: dict[str, object]) -> bool:
         """Whether a case gives the learner's result with these twins."""
         if isinstance(self.result, Draws) and not run.could_give(twins, self.result):
             return False
