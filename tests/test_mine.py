@@ -114,6 +114,13 @@ torch.save((model.state_dict(), images, model(images)), "numbers.pt")
     assert_equal(reference(images), logits, atol=1e-12)
 
 
+def test_a_decorator_is_kept_with_its_function(notebook):
+    source = formatted(plain_source(PARTS["evaluate"].reference))
+    notebook("from torch.utils.data import DataLoader")
+    assert notebook.keep("evaluate", f"@torch.no_grad()\n{source}").passed
+    assert "@torch.no_grad()\ndef evaluate(" in text()
+
+
 def test_the_complete_file_is_formatted_in_course_order_and_imports_torch_and_einops_only(complete):
     written = (complete / "my_vit.py").read_text(encoding="utf-8")
     imports = [line for line in written.splitlines() if line.startswith(("import", "from"))]

@@ -55,7 +55,7 @@
       },
     });
     figure.prepend(caption);
-    let painted = null;
+    let painted = null, sized = null;
     function repaint(height, width) {
       const now = [explorer.version, state.layer, state.head, theme()].join();
       if (now === painted) return;
@@ -63,11 +63,12 @@
       const { data } = tensor();
       const start = perHead() ? state.head * height * width : 0;
       const limit = explorer.limits[part];
-      caption.replaceChildren(
-        element("b", {}, title),
-        ` ${height} × ${width}${part === "weights" ? "" : `, ±${limit}`}`,
-      );
-      map.size();
+      const size = ` ${height} × ${width}${part === "weights" ? "" : `, ±${limit}`}`;
+      if (size !== sized) { // or all of the page would be laid out again
+        sized = size;
+        caption.replaceChildren(element("b", {}, title), size);
+        map.size();
+      }
       const colorOf = part === "weights" ? attentionColors() : colorsAround(limit);
       paint(map.canvas, height, width, (i) => colorOf(data[start + i]));
     }

@@ -27,7 +27,7 @@ patchify = declare("patchify", vit_course.patchify, [IMAGES], stages=["patches"]
 PATCHES = [
     Case("square images", (formula(2, 9, 12),), dict(patch_size=2, image_size=6)),
     Case("rectangular images, image_size=(6, 9)", (formula(2, 6, 27),), dict(patch_size=3, image_size=(6, 9))),
-    Case("one channel", (formula(2, 6, 16),), dict(patch_size=4, image_size=(8, 12), channels=1)),
+    Case("one channel", (formula(2, 6, 16),), dict(patch_size=4, image_size=(12, 8), channels=1)),
     Case("a batch of one", (formula(1, 8, 20),), dict(patch_size=2, image_size=(4, 8), channels=5)),
     Case("patches of one pixel", (formula(2, 6, 3),), dict(patch_size=1, image_size=(2, 3))),
 ]

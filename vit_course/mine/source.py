@@ -49,8 +49,8 @@ def _text_of(subject: Callable) -> str:
     except SyntaxError:
         tree = ast.Module(body=[])
     for node in tree.body:
-        if getattr(node, "name", None) == subject.__name__ and node.lineno <= code.co_firstlineno <= node.end_lineno:
-            first = first_line(node, lines)
+        first = first_line(node, lines)
+        if getattr(node, "name", None) == subject.__name__ and first < code.co_firstlineno <= node.end_lineno:
             return "".join(lines[first : node.end_lineno]).rstrip()
     raise fail("mine.no_source", name=subject.__name__)
 
@@ -74,7 +74,7 @@ def _code_of(subject: Callable) -> object:
 
 
 def _namespace_of(subject: Callable) -> dict:
-    return _functions(subject)[0].__globals__
+    return inspect.unwrap(_functions(subject)[0]).__globals__
 
 
 def names_in(text: str) -> list[str]:
