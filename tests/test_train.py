@@ -20,8 +20,9 @@ from vit_course import VisionTransformer, data, training
 from vit_course.augmentation import random_crop, random_flip
 from vit_course.data import LabelledImages
 from vit_course.train import __main__ as command
-from vit_course.train import loop, run_folder
+from vit_course.train import loop, muon, run_folder
 from vit_course.train.__main__ import main, parser
+from vit_course.train.growth import AnySize, shrunk
 from vit_course.train.loop import Trainer
 from vit_course.train.recipes import PRESETS, Config, Recipe
 from vit_course.train.run_folder import RunFolder
@@ -194,10 +195,14 @@ def by_hand(config: Config) -> tuple[VisionTransformer, list[float], tuple[float
     train_set, valid_set = data.load_dataset(config.dataset)[0].normalized().split(recipe.valid_fraction)
     torch.manual_seed(config.seed)
     sizes = {name: getattr(recipe, name) for name in loop.MODEL_SETTINGS}
-    model = VisionTransformer(image_size=8, in_channels=1, num_classes=10, **sizes)
+    sizes |= dict(image_size=(8, 8), in_channels=1, num_classes=10)
+    model = VisionTransformer(**sizes)
     if not recipe.positions:
         model.embedding.pos_embedding.requires_grad_(False).zero_()
-    optimizer = torch.optim.AdamW(training.parameter_groups(model, recipe.weight_decay), fused=True)
+    optimizer = dict(
+        adamw=lambda: torch.optim.AdamW(training.parameter_groups(model, recipe.weight_decay), fused=True),
+        muon=lambda: muon.Muon(muon.muon_groups(model, recipe.weight_decay), fused=True),
+    )[recipe.optimizer]()
     steps, losses = round(recipe.epochs * 5), []
     for step in range(steps):
         order = torch.randperm(150, generator=generator("order", step // 5))
@@ -210,7 +215,10 @@ def by_hand(config: Config) -> tuple[VisionTransformer, list[float], tuple[float
         for group in optimizer.param_groups:
             group["lr"] = training.learning_rate_schedule(step, **schedule)
         options = dict(label_smoothing=recipe.label_smoothing, max_grad_norm=recipe.max_grad_norm)
-        losses.append(training.regularized_train_step(model, optimizer, images, labels, **options))
+        trained = model
+        if step < recipe.small_share * steps:
+            images, trained = shrunk(images, recipe.small_side), AnySize(model, sizes)
+        losses.append(training.regularized_train_step(trained, optimizer, images, labels, **options))
     return model, losses, training.evaluate(model, valid_set)
 
 
@@ -219,10 +227,11 @@ def by_hand(config: Config) -> tuple[VisionTransformer, list[float], tuple[float
     [
         "--flip --crop 2 --dropout 0.2 --label-smoothing 0.2 --max-grad-norm 0.3 --warmup 0.3 --weight-decay 0.5 "
         "--no-positions --pool mean --epochs 2.6 --seed 5",
+        "--positions --epochs 2 --optimizer muon --small-share 0.7 --small-side 4 --pool mean --max-grad-norm 1000",
         "--no-flip --crop 0 --dropout 0 --label-smoothing 0 --max-grad-norm 1000 --warmup 0 --weight-decay 0 "
         "--positions --pool token --epochs 2",
     ],
-    ids=["everything on", "everything off"],
+    ids=["everything on", "Muon and smaller images", "everything off"],
 )
 def test_training_equals_a_plain_loop(options, tmp_path):
     folder = train(tmp_path, *options.split())
@@ -241,7 +250,7 @@ def test_mixed_precision_multiplies_in_bfloat16_and_keeps_the_rest(finished, tmp
     for set_up in (plain, mixed):
         torch.nn.init.normal_(set_up.model.head.weight, generator=torch.Generator().manual_seed(0))
         set_up.model.eval()
-    exact, logits = (set_up.model(plain.train_set.images[:64]) for set_up in (plain, mixed))
+    exact, logits = (set_up.any_size(plain.train_set.images[:64]) for set_up in (plain, mixed))
     assert logits.dtype == torch.float32
     assert 1e-4 < (logits - exact).abs().max() / exact.abs().max() < 0.03
     mixed.step(torch.arange(28))
@@ -341,6 +350,8 @@ FIGURES = {
     "--valid-fraction 0": "fraction must leave at least one on both sides; got 0.0",
     "--patch-size 3": "image_size must be divisible by --patch-size=3; got 8 x 8",
     "--num-heads 3": "--hidden-dim must be divisible by --num-heads=3; got 16",
+    "--optimizer sgd": "--optimizer must be one of 'adamw', 'muon'; got 'sgd'",
+    "--small-share 0.5 --small-side 6": "--small-side must be divisible by --patch-size=4; got 6",
     f"--seed {2**63}": r"--seed must be at most 2\*\*63 - 1=9223372036854775807; got 9223372036854775808",
     "--device gpu": "--device must be one that this machine has; got 'gpu': ",
     "--checkpoint-steps 0": "--checkpoint-steps must be a whole number of at least 1; got 0",

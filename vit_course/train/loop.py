@@ -11,10 +11,13 @@ import time
 
 import torch
 from torch import Tensor, nn
+from torch.optim import AdamW
 from tqdm import tqdm
 
 from vit_course import VisionTransformer, arguments, data, weights
 from vit_course.augmentation import random_crop, random_flip
+from vit_course.train.growth import AnySize, shrunk
+from vit_course.train.muon import Muon, muon_groups
 from vit_course.train.processes import Processes
 from vit_course.train.recipes import Config
 from vit_course.train.run_folder import RunFolder
@@ -66,16 +69,18 @@ class Trainer:
         self.model = VisionTransformer(**self.about["model"]).to(self.config.device)
         if not self.recipe.positions:
             self.model.embedding.pos_embedding.requires_grad_(False).zero_()
+        self.any_size = AnySize(self.model, self.about["model"])
         if self.config.precision == "bfloat16":
             # matrix products run in bfloat16; weights, gradients and logits stay float32
-            forward = torch.autocast(torch.device(self.config.device).type, torch.bfloat16)(self.model.forward)
-            self.model.forward = lambda images: forward(images).float()
+            forward = torch.autocast(torch.device(self.config.device).type, torch.bfloat16)(self.any_size.forward)
+            self.any_size.forward = lambda images: forward(images).float()
         if self.config.compile:
-            self.model.compile()
-        groups = parameter_groups(self.model, self.recipe.weight_decay)
-        self.optimizer = torch.optim.AdamW(groups, lr=self.recipe.peak_lr, fused=True)
+            self.any_size.compile()
+        make_groups, optimizer = dict(adamw=(parameter_groups, AdamW), muon=(muon_groups, Muon))[self.recipe.optimizer]
+        groups = make_groups(self.model, self.recipe.weight_decay)
+        self.optimizer = optimizer(groups, lr=self.recipe.peak_lr, fused=True)
         several = self.processes.count > 1  # then the gradients are averaged over all processes
-        self.trained = nn.parallel.DistributedDataParallel(self.model) if several else self.model
+        self.trained = nn.parallel.DistributedDataParallel(self.any_size) if several else self.any_size
 
     def train(self) -> dict:
         """Train to the end, evaluate on the test set once, and return what ``result.json`` holds."""
@@ -124,6 +129,7 @@ class Trainer:
         images, generator = images.to(self.config.device), self.generator("augmentation", step)
         images = random_flip(images, generator) if recipe.flip else images
         images = random_crop(images, recipe.crop, generator) if recipe.crop else images
+        images = shrunk(images, recipe.small_side) if step < recipe.small_share * self.total_steps else images
         torch.manual_seed(self.generator("dropout", step, self.processes.rank).initial_seed())
         options = dict(label_smoothing=recipe.label_smoothing, max_grad_norm=recipe.max_grad_norm)
         loss = regularized_train_step(self.trained, self.optimizer, share(images), share(labels), **options)
@@ -143,7 +149,7 @@ class Trainer:
 
     def validate(self, epoch: int, speed: float) -> None:
         """Evaluate on the validation images, and write the epoch's lines of the logs."""
-        loss, accuracy = evaluate(self.model, self.valid_set)
+        loss, accuracy = evaluate(self.any_size, self.valid_set)
         step, rate = self.progress.step, self.optimizer.param_groups[0]["lr"]
         train_loss = self.progress.loss_sum / (step - epoch * self.steps_per_epoch)
         line = dict(epoch=epoch + 1, step=step, learning_rate=rate, train_loss=train_loss)
@@ -170,7 +176,7 @@ class Trainer:
     def _write_result(self) -> None:
         trained = weights.packed_with_checksum(self.model.state_dict(), self.about)
         self.folder.write("weights.safetensors", trained)
-        test_loss, test_accuracy = evaluate(self.model, self.test_set)
+        test_loss, test_accuracy = evaluate(self.any_size, self.test_set)
         result = dict(
             test_accuracy=test_accuracy,
             test_loss=test_loss,

@@ -27,11 +27,14 @@ class Recipe:
     batch_size: int = _setting("images per step, of all processes together", 128)
     peak_lr: float = _setting("highest learning rate, after the warm-up", 2e-3)
     warmup: float = _setting("share of all steps in which the learning rate rises to peak_lr", 0.1)
-    weight_decay: float = _setting("weight decay of AdamW, for the weights of linear layers only", 0.05)
+    optimizer: str = _setting("adamw, or muon for the matrices of the encoder and AdamW for the rest", "adamw")
+    weight_decay: float = _setting("weight decay, for the weights of linear layers only", 0.05)
     label_smoothing: float = _setting("share of the target that is spread over all classes", 0.1)
     max_grad_norm: float = _setting("longer gradients are scaled down to this norm", 1.0)
     flip: bool = _setting("mirror each image with probability 1/2", False)
     crop: int = _setting("shift every image by up to this many pixels", 0)
+    small_share: float = _setting("share of the steps, from the first on, in which the images are smaller", 0.0)
+    small_side: int = _setting("height and width of the smaller images in pixels; a multiple of patch_size", 16)
     valid_fraction: float = _setting("share of the training images used for validation, the same for every seed", 0.1)
 
     def __post_init__(self) -> None:
@@ -41,7 +44,11 @@ class Recipe:
         arguments.real_number("weight_decay", self.weight_decay)
         for name in ("epochs", "peak_lr", "max_grad_norm"):
             arguments.positive_number(name, getattr(self, name))
-        for name in ("warmup", "dropout", "label_smoothing", "valid_fraction"):
+        arguments.one_of("optimizer", self.optimizer, ("adamw", "muon"))
+        arguments.whole_number("small_side", self.small_side)
+        if self.small_share and self.small_side % self.patch_size:
+            raise ValueError(f"small_side must be divisible by patch_size={self.patch_size}; got {self.small_side}")
+        for name in ("warmup", "dropout", "label_smoothing", "small_share", "valid_fraction"):
             arguments.probability(name, getattr(self, name))
 
 

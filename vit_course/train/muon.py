@@ -1,0 +1,64 @@
+"""Muon, an optimizer for the weight matrices of a network (Jordan et al., 2024, kellerjordan.github.io/posts/muon)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from vit_course import VisionTransformer
+from vit_course.training import parameter_groups
+
+MOMENTUM = 0.95
+
+
+def orthogonalized(matrices: Float[Tensor, "... m n"]) -> Float[Tensor, "... m n"]:
+    """Return matrices with the same singular vectors, whose singular values all lie near 1 (between 0.7 and 1.2).
+
+    Five steps of a Newton-Schulz iteration, which needs products only. PyTorch's own ``torch.optim.Muon`` computes
+    them in bfloat16, which takes seconds per step on a CPU without instructions for it.
+    """
+    rows, columns = matrices.shape[-2:]
+    x = matrices.mT if rows > columns else matrices
+    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
+    for _ in range(5):
+        gram = x @ x.mT
+        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
+    return x.mT if rows > columns else x
+
+
+class Muon(torch.optim.AdamW):
+    """AdamW, but in groups with ``parts`` a step follows the orthogonalized momentum of each matrix.
+
+    A weight of ``parts=3`` is three matrices of equal size, one above the other. A step has the length that AdamW's
+    typically has, so that both can use the same learning rate (Liu et al., 2025, arXiv 2502.16982).
+    """
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        """Change all parameters that have a gradient; the matrices' gradients are cleared."""
+        for group in self.param_groups:
+            for weight in group["params"] if group.get("parts") else []:
+                self._step_of_matrices(weight, group)
+                weight.grad = None  # AdamW passes over parameters without a gradient
+        super().step()
+
+    def _step_of_matrices(self, weight: Tensor, group: dict) -> None:
+        # AdamW expects a count of steps in every state that it loads
+        state = self.state[weight] or dict(step=torch.tensor(0.0), momentum=torch.zeros_like(weight))
+        self.state[weight] = state
+        state["step"] += 1
+        state["momentum"].lerp_(weight.grad, 1 - MOMENTUM)
+        update = weight.grad.lerp(state["momentum"], MOMENTUM).unflatten(0, (group["parts"], -1))
+        length = 0.2 * max(update.shape[1:]) ** 0.5
+        weight.mul_(1 - group["lr"] * group["weight_decay"])
+        weight.add_(orthogonalized(update).flatten(0, 1), alpha=-group["lr"] * length)
+
+
+def muon_groups(model: VisionTransformer, weight_decay: float) -> list[dict]:
+    """Return the parameter groups of a model for :class:`Muon`: AdamW keeps the embedding, the norms and the head."""
+    decayed, rest = parameter_groups(model, weight_decay)
+    stacked = [layer.self_attention.qkv.weight for layer in model.encoder.layers]
+    inside = set(model.encoder.parameters()).difference(stacked)
+    others = [weight for weight in decayed["params"] if weight in inside]
+    matrices = set(stacked + others)
+    decayed["params"] = [weight for weight in decayed["params"] if weight not in matrices]
+    return [decayed, rest, decayed | dict(params=stacked, parts=3), decayed | dict(params=others, parts=1)]
