@@ -169,12 +169,10 @@ _exercise(
     stages=("gray", "square"),
 )
 _exercise(
-    "removal_and_control",
-    *(
-        Case(f"{n} patches", (formula(b, n) / 2 + 0.5, formula(b, n, start=40) < 0, formula(b, n, start=80) / 2 + 0.5))
-        for b, n in [(2, 9), (3, 49)]
-    ),
-    stages=("control",),
+    "mirror_and_control",
+    Case("a grid of 3 × 4", (formula(3, 4, 5),)),
+    Case("a square grid", (formula(7, 7, 3),)),
+    stages=("mirrored", "upside_down"),
 )
 _exercise(
     "changed_tokens",

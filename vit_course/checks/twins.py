@@ -511,10 +511,11 @@ def prepare_photo(photo):
     return F.interpolate(square[None, None], size=(28, 28), mode="area")
 
 
-def removal_and_control(rolled, black, chance):
-    """The scores of a removal, and those of its control."""
-    control = chance - black.float()
-    return torch.stack([rolled, control])
+def mirror_and_control(positions):
+    """Mirrored positions, and those of a control."""
+    mirrored = positions.flip(1)
+    upside_down = positions.flip(0)
+    return torch.stack([mirrored, upside_down])
 
 
 def changed_tokens(before, after):
