@@ -4,38 +4,36 @@ import torch
 import torch.nn.functional as F
 from support import assert_equal
 
-ROWS = ["eps 1e-12", "eps 1e-5", "GELU with tanh", "mean of the patches", "q k v interleaved"]
+CHANGES = ["eps 1e-12", "eps 1e-5", "GELU with tanh", "mean of the patches", "q k v interleaved"]
 
 
-def test_the_counts_tell_the_three_versions_apart(lesson_appendix):
-    """The answer says: a has the norms over maps, b creates layers on every call, c is correct."""
+def test_the_counts_tell_the_three_embeddings_apart(lesson_appendix):
     count, images, blackened = (lesson_appendix[name] for name in ("changed_tokens", "images", "blackened"))
     found = {}
-    for letter, place in zip("abc", lesson_appendix["hidden_order"], strict=True):
-        version = lesson_appendix["suspects"][place]
-        pairs = [count(version(images), version(others)) for others in (images, blackened)]
-        found[letter] = [counts.unique().tolist() for counts in pairs]
-    assert found == {"a": [[0], [36]], "b": [[36], [36]], "c": [[0], [1]]}
+    for name, layer in lesson_appendix["suspects"].items():
+        pairs = [count(layer(images), layer(others)) for others in (images, blackened)]
+        found[name] = [counts.unique().tolist() for counts in pairs]
+    assert found == {"correct": [[0], [1]], "norms over maps": [[0], [36]], "layers at every call": [[36], [36]]}
 
 
 def test_reordered_weights_of_the_post_fit_our_attention(lesson_appendix):
     ours, theirs = lesson_appendix["our_attention"], lesson_appendix["post_attention"]
-    assert_equal(ours(lesson_appendix["batch"]), theirs(lesson_appendix["batch"]))
+    assert_equal(ours(lesson_appendix["batch"]), theirs(lesson_appendix["batch"]))  # the lesson has reordered them
     ours.load_state_dict(theirs.state_dict())
     assert lesson_appendix["relative_change"](ours(lesson_appendix["batch"]), theirs(lesson_appendix["batch"])) > 0.5
 
 
-def test_rows_of_the_tables_move_the_logits_in_the_order_of_the_answer(lesson_appendix):
+def test_the_details_move_the_logits_in_the_order_of_the_answer(lesson_appendix):
     clothes, right = lesson_appendix["clothes"], lesson_appendix["clothes_logits"]
     shares = [
-        lesson_appendix["relative_change"](lesson_appendix["changed_models"][name](clothes), right) for name in ROWS
+        lesson_appendix["relative_change"](lesson_appendix["changed_models"][name](clothes), right) for name in CHANGES
     ]
     assert shares == sorted(shares)
     assert shares[2] < 0.001
     assert shares[3] > 1000 * shares[2]
 
 
-def test_what_the_reader_ranks_the_rows_by(lesson_appendix):
+def test_what_the_reader_ranks_the_details_by(lesson_appendix):
     """Every variance that eps is added to is above 0.01, and GELU's tanh form is off by at most 0.0005."""
     fashion, variances = lesson_appendix["fashion"], []
     for part in fashion.modules():
