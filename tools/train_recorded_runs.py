@@ -1,10 +1,11 @@
 """Train every recorded run with the training command, and keep what it logged: one line a run, in ``resources/runs``.
 
     python -m tools.train_recorded_runs             all of them: more than an hour on two cores
-    python -m tools.train_recorded_runs cifar10     one group: digits, fashion_mnist, cifar10 or ablation
+    python -m tools.train_recorded_runs cifar10     one group: digits, fashion_mnist, cifar10, best or ablation
 
 Runs go one after another, so that none slows another down; those of the ablation, which use one core each, two at a
-time. A run that was interrupted is resumed, a finished one is read again: delete ``runs/recorded`` to train anew.
+time. A run is recorded when it ends, one that was interrupted is resumed, and a finished one is read again: delete
+``runs/recorded`` to train anew.
 The weights of the long run on Fashion-MNIST are copied to ``resources/fashion_mnist_patch4.safetensors``, and
 ``write_run_pages.py`` writes ``README.md`` and that model's card from the lines.
 """
@@ -23,7 +24,7 @@ from tools.write_run_pages import RUNS, SHIPPED, write_pages
 
 FOLDERS = Path(__file__).resolve().parents[1] / "runs" / "recorded"
 AT_ONCE = 2  # runs of the ablation, which use one core each; all others have the machine to themselves
-PROCESSES = {SHIPPED: 2}  # of runs that are shared out; all others have one
+TWO_PROCESSES = (SHIPPED, "best-")  # how the names of runs begin that are shared out; all others have one process
 EPOCHS = {14: 4.2, 7: 2.4, 4: 0.8}  # of the ablation, by patch size: a minute each, by the times in the log
 ABLATION = {  # the quick preset of Fashion-MNIST, and what is changed
     "the preset": "",
@@ -46,6 +47,11 @@ def recorded_runs() -> dict[str, dict[str, str]]:
         "fashion_mnist": {SHIPPED: f"{clothes} --preset long --threads 1 --seed 0"}
         | {f"fashion_mnist-seed{seed}": f"{clothes} --threads 2 --seed {seed}" for seed in range(3)},
         "cifar10": {"cifar10-long-seed0": "--dataset cifar10 --preset long --threads 1 --seed 0"},
+        "best": {
+            f"best-{dataset}-seed{seed}": f"--dataset {dataset} --preset best --threads 1 --seed {seed}"
+            for dataset in ("cifar10", "fashion_mnist")
+            for seed in range(5)
+        },
         "ablation": {
             f"{change}, seed {seed}": f"{clothes} --threads 1 --epochs {epochs(options):g} {options} --seed {seed}"
             for seed in range(3)  # seeds outside, so that a slow hour of the machine hits all changes alike
@@ -66,8 +72,7 @@ def folder_name(name: str) -> str:
 
 def command_line(name: str, options: str) -> str:
     """Return the command of a run, as one types it."""
-    count = PROCESSES.get(name, 1)
-    launcher = f"torchrun --nproc_per_node={count}" if count > 1 else "python"
+    launcher = "torchrun --nproc_per_node=2" if name.startswith(TWO_PROCESSES) else "python"
     return f"{launcher} -m vit_course.train {options}"
 
 
@@ -109,8 +114,10 @@ def main() -> None:
         stored = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
         old = {line["name"]: line for line in stored}
         with ThreadPoolExecutor(AT_ONCE if group == "ablation" else 1) as pool:
-            lines = list(pool.map(record_unless_known, groups[group], groups[group].values(), repeat(old)))
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+            for line in pool.map(record_unless_known, groups[group], groups[group].values(), repeat(dict(old))):
+                old[line["name"]] = line
+                lines = [old[name] for name in groups[group] if name in old]
+                path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     write_pages()
 
 

@@ -82,7 +82,7 @@ def run(options: argparse.Namespace, folder: RunFolder, processes: Processes) ->
     processes.wait()  # nothing is written before all processes have accepted the run
     if processes.first:
         folder.write_json("environment.json", [*(folder.read_json("environment.json") or []), session])
-        folder.write_json("config.json", asdict(config))
+        folder.write_json("config.json", stored or asdict(config))  # an older version may have stored fewer settings
     if trainer:
         _on_signals(trainer.request_stop)
         result = trainer.train()
