@@ -61,6 +61,22 @@ PRESETS = {
     "cifar10": {
         "quick": Recipe(patch_size=8, num_layers=6, hidden_dim=128, mlp_dim=256, epochs=6.0, flip=True),
         "long": Recipe(patch_size=4, num_layers=4, num_heads=3, hidden_dim=96, mlp_dim=192, epochs=10.0, flip=True),
+        "best": Recipe(
+            patch_size=4,
+            num_layers=6,
+            num_heads=3,
+            hidden_dim=96,
+            mlp_dim=192,
+            pool="mean",
+            epochs=18.0,
+            optimizer="muon",
+            peak_lr=4e-3,
+            warmup=0.05,
+            flip=True,
+            crop=3,
+            small_share=0.75,
+            small_side=16,
+        ),
     },
 }
 
