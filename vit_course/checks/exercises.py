@@ -169,10 +169,10 @@ _exercise(
     stages=("gray", "square"),
 )
 _exercise(
-    "mirror_and_control",
-    Case("a grid of 3 × 4", (formula(3, 4, 5),)),
-    Case("a square grid", (formula(7, 7, 3),)),
-    stages=("mirrored", "upside_down"),
+    "without",
+    Case("three patches of two images", (formula(2, 50, 3), [0, 7, 48])),
+    Case("one patch of one image", (formula(1, 50, 4), [20])),
+    Case("no patch", (formula(1, 50, 2), [])),
 )
 _exercise(
     "changed_tokens",

@@ -511,11 +511,10 @@ def prepare_photo(photo):
     return F.interpolate(square[None, None], size=(28, 28), mode="area")
 
 
-def mirror_and_control(positions):
-    """Mirrored positions, and those of a control."""
-    mirrored = positions.flip(1)
-    upside_down = positions.flip(0)
-    return torch.stack([mirrored, upside_down])
+def without(embedded, patches):
+    """The class token, and the patches that are not left out."""
+    kept = [0] + [1 + patch for patch in range(49) if patch not in patches]
+    return embedded[:, kept]
 
 
 def changed_tokens(before, after):
