@@ -56,7 +56,7 @@ def test_what_a_page_includes_is_there():
         for path, options in re.findall(r"```{include} /(\S+)\n(.*?)```", page, re.DOTALL):
             included = (ROOT / path).read_text(encoding="utf-8") if (ROOT / path).exists() else ""
             for text in re.findall(r':(?:start-after|end-before): "(.*)"', options):
-                assert text in included, f"{name}.md includes a part of {path} up to or from {text!r}, which is not there"
+                assert text in included, f"{name}.md includes a part of {path}, but {text!r} is not there"
 
 
 def test_every_lesson_is_listed_with_its_own_minutes_here_and_in_start_here():
