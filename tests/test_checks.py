@@ -138,6 +138,7 @@ MODULE = """class part(nn.Module):
     ("init", "rest", "says"),
     [
         ("__init__", "    def foward(self, x): return x.sum()", "has a method foward, but no forward"),
+        ("__init_", "    def forward(self, x): return x.sum()", "has a method __init_, but no __init__"),
         ("_init_", "    def forward(self, x): return x.sum()", "has a method _init_, but no __init__"),
         ("__init__", "    def __call__(self, x): return x.sum()", "Rename it to forward"),
         ("__init__", "        def forward(self, x): return x.sum()", "a function inside __init__"),

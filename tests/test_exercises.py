@@ -26,6 +26,23 @@ def test_the_twin_passes_and_its_cases_are_named(name):
     assert verdict.startswith(f"{name}: right for {declared.cases[0][0].label}")
 
 
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("prepend_class_token", lambda token, patches: twins.prepend_class_token(token.data, patches)),
+        ("mean_cross_entropy", lambda logits, labels: twins.mean_cross_entropy(logits, labels).item()),
+    ],
+)
+def test_values_without_their_gradient_are_not_enough(name, answer):
+    with pytest.raises(checks.CheckFailed, match="no gradient reaches (class_token|logits): "):
+        checks.exercise(named(answer, name))
+
+
+def test_parts_that_belong_into_one_tensor_are_to_be_stacked():
+    with pytest.raises(checks.CheckFailed, match=r"torch\.stack"):
+        checks.split_heads(lambda projected, num_heads: tuple(twins.split_heads(projected, num_heads)))
+
+
 def test_in_a_notebook_a_failure_is_shown_and_not_raised(monkeypatch):
     monkeypatch.setattr(learner, "shell", lambda: True)
     monkeypatch.setattr(learner, "_older_than_a_syntax_error", lambda subject: None)

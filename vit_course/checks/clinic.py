@@ -286,11 +286,11 @@ CLINIC = [
     _repair("paths", twins.drop_path, PATHS, before=[_what_is_dropped]),
     _repair("grid", twins.resampled_positions, GRIDS),
     _repair("rebuild", twins.rebuild_patches, ORDERS),
-    _repair("colors", twins.color_labels, PAINTED, gradients=False),
+    _repair("colors", twins.color_labels, PAINTED),
     _repair("rotary", twins.rotate_pairs, ROTATED),
-    _repair("cutmix", twins.cutmix, MIXES, run=_mixed, gradients=False),
-    _repair("windows", twins.window_mask, WINDOWS, run=_allowed, gradients=False),
-    _repair("registers", twins.layer_settings, DEPTHS, run=_settings, gradients=False),
+    _repair("cutmix", twins.cutmix, MIXES, run=_mixed),
+    _repair("windows", twins.window_mask, WINDOWS, run=_allowed),
+    _repair("registers", twins.layer_settings, DEPTHS, run=_settings),
 ]
 HALF_REPAIRS = {
     "masked_weights.inverted",

@@ -175,42 +175,63 @@ ENCODERS = [
 ]
 
 
-def _one_layer_writes(layer: int) -> Callable[[nn.Module], None]:
-    """Return weights with which a single layer writes, or none, before a final LayerNorm that is off by nothing."""
+WIDTH = 48  # features; all of them are shown, because what comes after the blocks changes nothing
+RATES = dict(dropout=RATE, attention_dropout=RATE)
+TWO_BLOCKS = dict(hidden_dim=WIDTH, num_heads=3, mlp_dim=WIDTH, num_layers=2)
+LAST = ("ln.weight", "encoder.ln.weight", "head.weight")
 
-    def weights(encoder: nn.Module) -> None:
-        set_parameters(encoder)
-        for name, parameter in encoder.named_parameters():
-            if ("out_proj" in name or "linear_2" in name) and not name.startswith(f"layers.{layer}."):
-                parameter.zero_()
+
+def _showing(**values: float) -> Callable[[nn.Module], None]:
+    """Return weights that are zero but for these: multiples of ones, or of the identity; _ stands for a dot.
+
+    The output of an encoder, or of a model, is then the normalized stream.
+    """
+
+    def weights(module: nn.Module) -> None:
+        for name, parameter in module.named_parameters():
+            value = values.get(name.replace(".", "_"), float(name in LAST))
+            parameter.copy_(value * (torch.eye(WIDTH) if parameter.shape == (WIDTH, WIDTH) else 1.0))
 
     return weights
 
 
-def _branches_write_constants(encoder: nn.Module) -> None:
-    set_parameters(encoder)
-    for name, parameter in encoder.named_parameters():
-        if name.endswith(("out_proj.weight", "linear_2.weight")):
-            parameter.zero_()
+def _kept(out: Tensor) -> object:
+    """Show which features dropout has kept, as 1, and which it has dropped, as 0."""
+    low, high = out.amin(dim=-1, keepdim=True), out.amax(dim=-1, keepdim=True)
+    return draws(torch.where(high - low > 1e-2, (out - low) / (high - low), torch.ones(())))
 
 
-def _changes(x: Tensor) -> Tensor:
-    """Show whether dropout changes some of many copies of one input."""
-    return torch.tensor(float((x - x[:1]).abs().max() > 1e-4))
+def _heads(out: Tensor) -> object:
+    """Show what each head has kept, and whether its features have come out differently."""
+    features = out.unflatten(-1, (TWO_BLOCKS["num_heads"], -1))
+    apart = (features - features[..., :1]).abs().amax(dim=-1) > 1e-2
+    return draws(features[..., 0] + 100 * apart, copies=3)
 
 
-def _reaches_blocks(argument: str, case: Case) -> list[Case]:
-    """Return cases that show that a rate reaches every block, and leaves the stream between them alone."""
-    x, options = case.args[0][:1].repeat(50, 1, 1), case.options | {argument: RATE}
-    on_stream = dict(shows=lambda x: x, fault=f"dropout.{argument}_on_stream")
-    lost = dict(shows=_changes, fault=f"dropout.{argument}_lost")
-    return [
-        drawn(f"all branches silent, {argument}={RATE}", x, options, _one_layer_writes(-1), **on_stream),
-        *(
-            drawn(f"layer {k} alone, {argument}={RATE}", x, options, _one_layer_writes(k), **lost)
-            for k in range(case.options["num_layers"])
-        ),
-    ]
+def alone(where: str, fault: str, x: Tensor, options: dict, shows: Callable = _kept, **values: float) -> Case:
+    """Return a case in which a single place writes into a stream of zeros."""
+    argument = "attention_dropout" if shows is _heads else "dropout"
+    x = x.repeat(3, *[1] * (x.ndim - 1)) if shows is _heads else x
+    label, fault = f"{where} alone, {argument}={RATE}", f"dropout.{fault}"
+    return drawn(label, x, options | {argument: RATE}, _showing(**values), shows=shows, fault=fault)
+
+
+def places(layers: str, x: Tensor, options: dict) -> list[Case]:
+    """Return cases for every place in two blocks where dropout acts; ``layers`` is the name of the list of blocks."""
+    cases = []
+    for layer in range(2):
+        block, where = f"{layers}_{layer}_", f"in layer {layer}"
+        attends = {f"{block}self_attention_qkv_bias": 1.0, f"{block}self_attention_out_proj_weight": 1.0}
+        hidden = {f"{block}mlp_linear_1_bias": 3.0, f"{block}mlp_linear_2_weight": 1.0}
+        attended, out = {f"{block}self_attention_out_proj_bias": 1.0}, {f"{block}mlp_linear_2_bias": 1.0}
+        cases += [
+            alone(f"attention {where}", "attention", x, options, _heads, **attends),
+            alone(f"attention's output {where}", "branch", x, options, **attended),
+            alone(f"attention {where}", "weights", x, options, **attends),
+            alone(f"the MLP's output {where}", "branch", x, options, **out),
+            alone(f"the MLP {where}", "branch", x, options, **hidden),
+        ]
+    return cases
 
 
 encoder = declare(
@@ -220,17 +241,16 @@ encoder = declare(
         ENCODERS,
         [_small_tokens(ENCODERS[0])],
         modes(ENCODERS[0].options, ENCODERS[0].args[0], "dropout", "attention_dropout"),
-        _reaches_blocks("dropout", ENCODERS[0]),
-        _reaches_blocks("attention_dropout", ENCODERS[0]),
         [
             drawn(
-                f"branches that write one constant, attention_dropout={RATE}",
-                ENCODERS[0].args[0],
-                ENCODERS[0].options | dict(attention_dropout=RATE),
-                _branches_write_constants,
+                f"all branches silent, dropout={RATE}, attention_dropout={RATE}",
+                formula(2, 5, WIDTH),
+                TWO_BLOCKS | RATES,
+                _showing(),
                 shows=lambda x: x,
-                fault="dropout.encoder_swapped",
-            )
+                fault="dropout.on_stream_of_blocks",
+            ),
+            *places("layers", torch.zeros(40, 5, WIDTH), TWO_BLOCKS),
         ],
     ],
     mistakes=f"encoder drop_lost {PARTS}",

@@ -69,7 +69,6 @@ class Check:
         mistakes: sections of ``mistakes.toml`` that the values are searched for, the likeliest first.
         stages: where a computation may be right, in order; see :class:`vit_course.checks.trace.Progress`.
         run: calls a function with a case; for what is not simply a function of tensors.
-        gradients: whether gradients are compared too.
         before, behaviors: further checks of ``(subject, mapping)``, before the values are compared and after.
         most: how many mistakes may come together.
         most_calls: how many twins are run in a search for mistakes that come together: less where one takes long.
@@ -84,7 +83,6 @@ class Check:
     mistakes: str
     stages: Sequence[str] = ()
     run: Callable[[Callable, Case], object] = lambda function, case: function(*case.args, **case.kwargs)
-    gradients: bool = True
     before: Sequence[Callable[[Callable, Mapping], None]] = ()
     behaviors: Sequence[Callable[[Callable, Mapping], None]] = ()
     most: int = 2
@@ -148,7 +146,7 @@ class Check:
         for group in self.cases:
             trial.judge(group)
             trial.passed += [case.label for case in group]
-        if self.gradients and self.cases:
+        if self.run is Check.run and self.cases:
             trial.gradients(self.cases[0][0])
         for behavior in self.behaviors:
             behavior(behaving, mapping)
@@ -318,7 +316,12 @@ class Trial:
         if case.fault:
             raise fail(case.fault, at)
         if isinstance(wanted, Tensor) and not isinstance(came, (Tensor, int, float)):
-            raise fail("engine.kind", at, came=type(came).__name__)
+            stacked = (
+                isinstance(came, (tuple, list))
+                and wanted.ndim
+                and [named(part) for part in came] == [*map(named, wanted)]
+            )
+            raise fail("engine.stack" if stacked else "engine.kind", at, came=type(came).__name__)
         lines = [_parts(results, expected)] if hasattr(wanted, "_fields") else []
         lines += [sentence("engine.right_for", right=right, wrong=case.label)] if right else []
         given = [[arg for arg in case.args if isinstance(arg, Tensor)] for case in cases]
@@ -337,17 +340,20 @@ class Trial:
         return Progress(stages, runs, [lambda case=case: self.learners(case) for case in cases])
 
     def gradients(self, case: Case) -> None:
-        """Check the gradients."""
+        """Check the gradients, where the right result has any."""
         if self.check.is_class:
             gradients_of_module(self.loaded(case), self.right(case), case.args[0], self.mapping)
             return
-        with running(sentence("modules.with_gradients")):
-            came = _gradients(self.subject, case)
-        if came is None or any(gradient is None for gradient in came):
-            raise fail("engine.no_gradient")
-        for actual, wanted in zip(came, _gradients(self.check.reference, case), strict=True):
-            if not same(actual, wanted):
-                raise fail("modules.wrong_gradient", describe(actual, wanted))
+        wanted, came = _gradients(self.check.reference, case), {}
+        if wanted:
+            with running(sentence("modules.with_gradients")):
+                came = _gradients(self.subject, case)
+        names = list(inspect.signature(self.check.reference).parameters)
+        if lost := [names[place] for place in wanted if place not in came]:
+            raise fail("engine.no_gradient", names=", ".join(lost))
+        for place, gradient in wanted.items():
+            if not same(came[place], gradient):
+                raise fail("engine.wrong_gradient", describe(came[place], gradient), name=names[place])
 
 
 def _named(mistakes: Sequence[Mistake], run: Callable[[dict], object], at: str) -> CheckFailed:
@@ -365,14 +371,16 @@ def _expected(run: TwinRun) -> object:
         return run(RIGHT)
 
 
-def _gradients(function: Callable, case: Case) -> tuple | None:
-    """Return the gradients of all floating-point arguments; None if the result has no gradient."""
+def _gradients(function: Callable, case: Case) -> dict[int, Tensor]:
+    """Return the gradients of the arguments that the result depends on, by their places."""
     given = [duplicate(arg) for arg in case.args]
-    floats = [arg.requires_grad_() for arg in given if isinstance(arg, Tensor) and arg.is_floating_point()]
+    floats = [k for k, arg in enumerate(given) if isinstance(arg, Tensor) and arg.is_floating_point()]
+    inputs = [given[k].requires_grad_() for k in floats]
     out = function(*given, **case.kwargs)
-    if not out.requires_grad:
-        return None
-    return torch.autograd.grad((out * formula(*out.shape)).sum(), floats, allow_unused=True)
+    if not isinstance(out, Tensor) or not out.requires_grad:
+        return {}
+    found = torch.autograd.grad((out * formula(*out.shape)).sum(), inputs, allow_unused=True)
+    return {k: gradient for k, gradient in zip(floats, found, strict=True) if gradient is not None}
 
 
 def _difference(came: object, wanted: object, case: Case) -> str:

@@ -69,7 +69,7 @@ def _exercise(name: str, *cases: Case, twin: str = "", stages: tuple[str, ...] =
     """Declare an exercise: the name of its function, which its twin has as well, and the cases."""
     twin = twin or name
     stages = tuple(f"{twin}.{stage}" for stage in stages)
-    EXERCISES[name] = Check(name, getattr(twins, twin), [cases], twin, twin, stages, gradients=False, **rest)
+    EXERCISES[name] = Check(name, getattr(twins, twin), [cases], twin, twin, stages, **rest)
 
 
 _exercise("negative", Case("six letters", (LETTERS,)), Case("one row", (formula(5) / 2 + 0.5,)))
@@ -152,7 +152,7 @@ _exercise(
     "batch_of_step",
     Case("the first step of 10 images in batches of 4", (0, 10, 4, 0)),
     Case("step 9 of 10 images in batches of 4", (9, 10, 4, 3)),
-    Case("step 7 of 12 images in batches of 4", (7, 12, 4, 1)),
+    Case("step 5 of 12 images in batches of 4", (5, 12, 4, 1)),
     behaviors=[_leaves_random_state],
 )
 _exercise(

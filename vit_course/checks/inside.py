@@ -30,7 +30,7 @@ ROLLED = [
     Case("one layer", (_maps(1, 2, 2, 3),)),
 ]
 attention_rollout = declare(
-    "attention_rollout", inside.attention_rollout, [ROLLED], stages=["attention", "rollout"], gradients=False, most=3
+    "attention_rollout", inside.attention_rollout, [ROLLED], stages=["attention", "rollout"], most=3
 )
 
 # --- attention distance ----------------------------------------------------------------------------------------------
@@ -53,7 +53,6 @@ attention_distance = declare(
     inside.attention_distance,
     [GRIDS],
     stages=["distance weights", "spread"],
-    gradients=False,
     most=3,
 )
 
@@ -99,7 +98,6 @@ nearest = declare(
     [SEARCHES],
     stages=["features queries", "similarity", "values"],
     run=_neighbors,
-    gradients=False,
     most=3,
 )
 
@@ -182,7 +180,6 @@ silence_heads = declare(
     inside.silence_heads,
     [MODELS],
     run=_logits_of_copy,
-    gradients=False,
     most_calls=300,
     writes=True,
 )

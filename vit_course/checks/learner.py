@@ -106,7 +106,12 @@ def _is_constant(statement: ast.stmt) -> bool:
 def _misplaced_forward(cls: type[nn.Module]) -> None:
     """Name a ``forward`` or ``__init__`` that is misspelled, indented too far, or outside the class."""
     own = [part for part in cls.__mro__ if part is not object and not part.__module__.startswith("torch.")]
-    methods = {name: value for part in own for name, value in vars(part).items() if isinstance(value, FunctionType)}
+    methods = {  # Python puts the class before a name that begins with two underscores, but not __init__
+        name.removeprefix(f"_{part.__name__}"): value
+        for part in own
+        for name, value in vars(part).items()
+        if isinstance(value, FunctionType)
+    }
     for wanted in ("__init__", "forward"):
         if wanted in methods:
             continue

@@ -1,16 +1,13 @@
 """Check of lesson 05's part: the whole model."""
 
-from collections.abc import Callable
-
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import vit_course
 from vit_course.checks.attention import LAYER
 from vit_course.checks.compare import formula
-from vit_course.checks.dropout import RATE, draws
 from vit_course.checks.embedding import modes
-from vit_course.checks.encoder import PARTS, drawn, quiet, silent
+from vit_course.checks.encoder import PARTS, TWO_BLOCKS, WIDTH, alone, places, quiet
 from vit_course.checks.engine import Case, declare
 from vit_course.checks.modules import Mapping, build, own_names
 from vit_course.checks.verdict import CheckFailed, fail
@@ -31,59 +28,8 @@ IMAGES = [
     _images("pool='mean' and one channel", 3, 1, 8, 4, num_classes=4, pool="mean", **WIDE),
 ]
 
-CLASS_TOKEN = 48  # features of the class token, all of them shown by a head that changes nothing
-SIZES = dict(image_size=4, patch_size=2, in_channels=1, num_layers=2, num_heads=3, num_classes=CLASS_TOKEN,
-             hidden_dim=CLASS_TOKEN, mlp_dim=CLASS_TOKEN)  # fmt: skip
+SIZES = dict(image_size=4, patch_size=2, in_channels=1, num_classes=WIDTH) | TWO_BLOCKS
 BLANK = torch.zeros(200, 1, 4, 4)
-
-
-def _showing(**values: float) -> Callable[[nn.Module], None]:
-    """Return weights that are zero but for these: multiples of ones, or of the identity; _ stands for a dot.
-
-    The logits are then the normalized class token.
-    """
-
-    def weights(model: nn.Module) -> None:
-        silent(model)
-        for name, parameter in model.named_parameters():
-            own = [value for key, value in values.items() if name.replace(".", "_") == key]
-            value = own[0] if own else float(name in ("head.weight", "encoder.ln.weight"))
-            square = parameter.shape == (CLASS_TOKEN, CLASS_TOKEN)
-            parameter.copy_(value * (torch.eye(CLASS_TOKEN) if square else torch.ones_like(parameter)))
-
-    return weights
-
-
-def _kept(logits: Tensor) -> object:
-    """Show which features dropout has kept, as 1, and which it has dropped, as 0."""
-    low, high = logits.amin(dim=-1, keepdim=True), logits.amax(dim=-1, keepdim=True)
-    return draws(torch.where(high - low > 1e-2, (logits - low) / (high - low), torch.ones(())))
-
-
-def _heads(logits: Tensor) -> object:
-    """Show what each head has kept, and whether its features have come out differently."""
-    features = logits.unflatten(-1, (SIZES["num_heads"], -1))
-    apart = (features - features[..., :1]).abs().amax(dim=-1) > 1e-2
-    return draws(features[..., 0] + 100 * apart, copies=3)
-
-
-def _alone(where: str, fault: str, argument: str = "dropout", shows: Callable = _kept, **values: float) -> Case:
-    images = BLANK.repeat(3, 1, 1, 1) if shows is _heads else BLANK
-    label, options = f"{where} alone, {argument}={RATE}", SIZES | {argument: RATE}
-    return drawn(label, images, options, _showing(**values), shows=shows, fault=f"dropout.model_{fault}")
-
-
-def _places(layer: int) -> list[Case]:
-    block = f"encoder_layers_{layer}_"
-    attends = {f"{block}self_attention_qkv_bias": 1.0, f"{block}self_attention_out_proj_weight": 1.0}
-    where = f"in layer {layer}"
-    return [
-        _alone(f"attention {where}", "attention", "attention_dropout", _heads, **attends),
-        _alone(f"attention's output {where}", "branch", **{f"{block}self_attention_out_proj_bias": 1.0}),
-        _alone(f"attention {where}", "weights", **attends),
-        _alone(f"the MLP's output {where}", "branch", **{f"{block}mlp_linear_2_bias": 1.0}),
-        _alone(f"the MLP {where}", "branch", **{f"{block}mlp_linear_1_bias": 3.0, f"{block}mlp_linear_2_weight": 1.0}),
-    ]
 
 
 def _head_on_all_tokens(cls: type[nn.Module], mapping: Mapping) -> None:
@@ -115,10 +61,9 @@ vision_transformer = declare(
         [Case("tokens of tiny variance", IMAGES[0].args, options=IMAGES[0].options, weights=quiet, fault="engine.eps")],
         modes(IMAGES[0].options, IMAGES[0].args[0], "dropout", "attention_dropout"),
         [
-            _alone("the encoder's output", "head", shows=lambda logits: logits, encoder_ln_bias=1.0),
-            _alone("the positions", "positions", embedding_pos_embedding=1.0),
-            *_places(0),
-            *_places(1),
+            alone("the encoder's output", "head", BLANK, SIZES, shows=lambda logits: logits, encoder_ln_bias=1.0),
+            alone("the positions", "positions", BLANK, SIZES, embedding_pos_embedding=1.0),
+            *places("encoder_layers", BLANK, SIZES),
         ],
     ],
     mistakes=f"vision_transformer image_embedding encoder drop_lost {PARTS} patch_embedding patchify",

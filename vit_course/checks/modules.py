@@ -2,7 +2,8 @@
 
 import copy
 import inspect
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -54,6 +55,7 @@ def load(module: nn.Module, state: dict[str, Tensor], mapping: Mapping, mappable
         _never_trains(module, key)
     if missing or unknown:
         _layers_in_a_list(module)
+        _another_number(own.keys() - buffers.keys(), state.keys())
         cause = "other_names" if missing and unknown else "missing" if missing else "unknown"
         kinds = [("missing_names", missing), ("unknown_names", unknown)]
         lines = [sentence(f"modules.{kind}", names=few(keys)) for kind, keys in kinds if keys]
@@ -86,6 +88,15 @@ def _layers_in_a_list(module: nn.Module) -> None:
         for key, value in vars(part).items():
             if isinstance(value, (list, tuple)) and any(isinstance(layer, nn.Module) for layer in value):
                 raise fail("modules.plain_list", name=key, kind=type(value).__name__)
+
+
+def _another_number(own: Collection[str], wanted: Collection[str]) -> None:
+    """Name a list with too many or too few blocks, if all names are right but for the blocks' numbers."""
+    kinds = [{re.sub(r"\d+", "#", name) for name in names} for names in (own, wanted)]
+    blocks = [{name.rpartition(".ln_1.")[0] for name in names if ".ln_1." in name} for names in (own, wanted)]
+    if kinds[0] == kinds[1] and len(blocks[0]) != len(blocks[1]):
+        name = min(blocks[1]).rpartition(".")[0]
+        raise fail("modules.count", name=name, came=len(blocks[0]), wanted=len(blocks[1]))
 
 
 def _never_trains(module: nn.Module, key: str) -> None:

@@ -69,7 +69,6 @@ learning_rate_schedule = declare(
     training.learning_rate_schedule,
     [PLANS],
     run=_phases,
-    gradients=False,
     behaviors=[_rates_are_plain],
     most=3,
     most_calls=30_000,
@@ -217,7 +216,7 @@ def _loss_is_plain(step: Callable, mapping: None) -> None:
         raise fail("training.loss_is_tensor")
 
 
-STEP = dict(run=_outcome, gradients=False, before=[_events], behaviors=[_loss_is_plain], most_calls=750)
+STEP = dict(run=_outcome, before=[_events], behaviors=[_loss_is_plain], most_calls=750)
 train_step = declare("train_step", training.train_step, [STEPS], **STEP)
 regularized_train_step = declare(
     "regularized_train_step",
@@ -301,9 +300,7 @@ def _leaves_alone(function: Callable, mapping: None) -> None:
         raise fail("evaluate.right_but", fault=faults[0])
 
 
-evaluate = declare(
-    "evaluate", training.evaluate, [EVALUATIONS], run=_measured, gradients=False, behaviors=[_leaves_alone]
-)
+evaluate = declare("evaluate", training.evaluate, [EVALUATIONS], run=_measured, behaviors=[_leaves_alone])
 
 # --- two helpers -----------------------------------------------------------------------------------------------------
 

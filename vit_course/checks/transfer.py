@@ -62,7 +62,6 @@ replace_head = declare(
         ]
     ],
     run=_with_new_head,
-    gradients=False,
 )
 
 # --- the loop --------------------------------------------------------------------------------------------------------
@@ -116,7 +115,6 @@ fine_tune = declare(
         ]
     ],
     run=_tuned,
-    gradients=False,
     most_calls=270,
 )
 

@@ -172,7 +172,7 @@ def _same_part(subject: object, check: Check) -> None:
     for case in chain(*check.cases):
         drops = case.training and any("dropout" in name for name in case.options)
         case = case if drops else _redrawn(case, check.is_class)  # what dropout leaves is judged for given values only
-        gradients = check.gradients and not case.training
+        gradients = not case.training
         if not check.is_class:
             _compare_call(subject, check.reference, case.args, case.kwargs, gradients=gradients)
             continue
