@@ -34,7 +34,7 @@ def test_the_twin_passes_and_its_cases_are_named(name):
     ],
 )
 def test_values_without_their_gradient_are_not_enough(name, answer):
-    with pytest.raises(checks.CheckFailed, match="no gradient reaches (class_token|logits): "):
+    with pytest.raises(checks.CheckFailed, match=r"no gradient reaches (class_token|logits): "):
         checks.exercise(named(answer, name))
 
 

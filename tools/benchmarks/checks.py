@@ -43,7 +43,7 @@ def measure(options: argparse.Namespace) -> dict:
     """Time all checks; return the log."""
     torch.set_num_threads(1)
     result = dict(machine=machine.describe(), pairs=3 if options.quick else 20, seconds={})
-    for check in [*CHECKS.values(), *CLINIC][: 2 if options.quick else None]:
+    for check in [*CHECKS.values(), *CLINIC.values()][: 2 if options.quick else None]:
         pairs = [pair for pair in combinations(check.known(), 2) if compatible(*pair)]
         tried = {
             "right": [()],

@@ -36,21 +36,11 @@ ATTENTION = [
     [tensors("more keys than queries", 2, 3, 4, 9, 5), tensors("fewer keys than queries", 1, 2, 6, 3, 4)],
     [tensors("scores above 88, whose exp alone overflows", 2, 2, 5, 5, 8, size=30.0)],
 ]
-HEAD_WEIGHTS = [
-    Case(label, (2 * formula(i, e), 2 * formula(j, e, start=307)))
-    for label, i, j, e in [
-        ("as many keys as queries", 6, 6, 9),
-        ("more keys than queries", 5, 8, 4),
-        ("one query", 1, 7, 64),
-    ]
-]
 STAGES = ["attention_weights.scores", "attention_weights.scaled", "attention_weights.weights"]
 OUT = "scaled_dot_product_attention.out"
 
-attention_weights = declare(
-    "attention_weights", attention.attention_weights, [_pairs(group) for group in ATTENTION], stages=STAGES
-)
-scaled_dot_product_attention = declare(
+declare("attention_weights", attention.attention_weights, [_pairs(group) for group in ATTENTION], stages=STAGES)
+declare(
     "scaled_dot_product_attention",
     attention.scaled_dot_product_attention,
     ATTENTION,
@@ -58,22 +48,13 @@ scaled_dot_product_attention = declare(
     stages=[*STAGES, OUT],
 )
 
-
-def _one_head(query: Tensor, key: Tensor) -> Tensor:
-    return attention.attention_weights(query[None, None], key[None, None])[0, 0]
-
-
-head_weights = declare(
-    "head_weights", _one_head, [HEAD_WEIGHTS], twin="attention_weights", mistakes="attention_weights", stages=STAGES
-)
-
 # --- splitting and merging -------------------------------------------------------------------------------------------
 
 SIZES = [("four heads", 2, 7, 4, 5), ("two heads and a batch of one", 1, 4, 2, 5), ("three heads", 2, 3, 3, 4)]
 TO_SPLIT = [Case(label, (formula(b, s, 3 * heads * e), heads)) for label, b, s, heads, e in SIZES]
 TO_MERGE = [Case(label, (formula(b, heads, s, e),)) for label, b, s, heads, e in SIZES]
-split_heads = declare("split_heads", twins.split_heads, [TO_SPLIT])
-merge_heads = declare("merge_heads", twins.merge_heads, [TO_MERGE])
+declare("split_heads", twins.split_heads, [TO_SPLIT])
+declare("merge_heads", twins.merge_heads, [TO_MERGE])
 
 # --- the class -------------------------------------------------------------------------------------------------------
 
@@ -108,7 +89,7 @@ def reveal_weights(layer: nn.Module) -> None:
 
 HEADS = "split_heads merge_heads attention_weights scaled_dot_product_attention attention_dropout"
 LAYER = ["split_heads.parts", *STAGES, OUT, "merge_heads.merged"]
-multi_head_attention = declare(
+declare(
     "multi_head_attention",
     vit_course.MultiHeadSelfAttention,
     [

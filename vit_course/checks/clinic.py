@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vit_course.checks import twins
 from vit_course.checks.attention import STAGES, tensors
 from vit_course.checks.compare import formula, same, set_parameters
-from vit_course.checks.engine import Case, Check
+from vit_course.checks.engine import Case, Check, declare
 from vit_course.checks.learner import check, running, shown
 from vit_course.checks.modules import Mapping, build
 from vit_course.checks.verdict import CheckFailed, NotWritten, Verdict, fail, sentence
@@ -259,39 +259,39 @@ DEPTHS = [Case(f"{blocks} blocks ({ROWS})", kwargs=dict(num_blocks=blocks)) for 
 # --- the cases -------------------------------------------------------------------------------------------------------
 
 
-def _repair(name: str, reference: Callable, cases: list, twin: str = "", mistakes: str = "", **rest: object) -> Check:
-    twin = twin or reference.__name__
-    return Check(name, reference, [cases], twin, mistakes or twin, mappable=False, **rest)
+CLINIC: dict[str, Check] = {}
 
 
-CLINIC = [
-    _repair("rows", twins.attention_weights, PAIRS, mistakes="rows attention_weights", stages=STAGES),
-    _repair("padding", twins.masked_weights, MASKED),
-    _repair(
-        "saved",
-        Embedding,
-        EMBEDDED,
-        twin="class_and_positions",
-        before=[_nothing_saved],
-        behaviors=[_starts_small(num_patches=99, hidden_dim=100)],
-    ),
-    _repair(
-        "places",
-        Positions,
-        PLACES,
-        "table_of_positions",
-        before=[_what_moves],
-        behaviors=[_starts_small(batch_size=3, num_tokens=99, hidden_dim=100)],
-    ),
-    _repair("paths", twins.drop_path, PATHS, before=[_what_is_dropped]),
-    _repair("grid", twins.resampled_positions, GRIDS),
-    _repair("rebuild", twins.rebuild_patches, ORDERS),
-    _repair("colors", twins.color_labels, PAINTED),
-    _repair("rotary", twins.rotate_pairs, ROTATED),
-    _repair("cutmix", twins.cutmix, MIXES, run=_mixed),
-    _repair("windows", twins.window_mask, WINDOWS, run=_allowed),
-    _repair("registers", twins.layer_settings, DEPTHS, run=_settings),
-]
+def _repair(name: str, reference: Callable, cases: list, twin: str = "", **rest: object) -> None:
+    declare(name, reference, [cases], twin=twin or reference.__name__, among=CLINIC, mappable=False, **rest)
+
+
+_repair("rows", twins.attention_weights, PAIRS, mistakes="rows attention_weights", stages=STAGES)
+_repair("padding", twins.masked_weights, MASKED)
+_repair(
+    "saved",
+    Embedding,
+    EMBEDDED,
+    twin="class_and_positions",
+    before=[_nothing_saved],
+    behaviors=[_starts_small(num_patches=99, hidden_dim=100)],
+)
+_repair(
+    "places",
+    Positions,
+    PLACES,
+    "table_of_positions",
+    before=[_what_moves],
+    behaviors=[_starts_small(batch_size=3, num_tokens=99, hidden_dim=100)],
+)
+_repair("paths", twins.drop_path, PATHS, before=[_what_is_dropped])
+_repair("grid", twins.resampled_positions, GRIDS)
+_repair("rebuild", twins.rebuild_patches, ORDERS)
+_repair("colors", twins.color_labels, PAINTED)
+_repair("rotary", twins.rotate_pairs, ROTATED)
+_repair("cutmix", twins.cutmix, MIXES, run=_mixed)
+_repair("windows", twins.window_mask, WINDOWS, run=_allowed)
+_repair("registers", twins.layer_settings, DEPTHS, run=_settings)
 HALF_REPAIRS = {
     "masked_weights.inverted",
     "resampled_positions.swapped_points",
@@ -303,7 +303,7 @@ HALF_REPAIRS = {
     "layer_settings.still_decayed",
     "layer_settings.still_fast",
 }  # if one of these mistakes is the only one, the other fault of the case is repaired
-NAMES = [repaired.name for repaired in CLINIC]
+NAMES = list(CLINIC)
 
 
 def clinic(case: int | str, repaired: Callable) -> Verdict:
@@ -332,7 +332,7 @@ def clinic(case: int | str, repaired: Callable) -> Verdict:
 
     def verify() -> str:
         try:
-            CLINIC[place - 1].verify(repaired)
+            CLINIC[numbers[place]].verify(repaired)
         except CheckFailed as failure:
             if len(failure.mistakes) != 1 or failure.mistakes[0] not in HALF_REPAIRS:
                 raise

@@ -22,7 +22,7 @@ IMAGES = [
     Case("patches of one pixel", (formula(2, 3, 2, 3), 1)),
 ]
 
-patchify = declare("patchify", vit_course.patchify, [IMAGES], stages=["patches"])
+declare("patchify", vit_course.patchify, [IMAGES], stages=["patches"])
 
 PATCHES = [
     Case("square images", (formula(2, 9, 12),), dict(patch_size=2, image_size=6)),
@@ -31,7 +31,7 @@ PATCHES = [
     Case("a batch of one", (formula(1, 8, 20),), dict(patch_size=2, image_size=(4, 8), channels=5)),
     Case("patches of one pixel", (formula(2, 6, 3),), dict(patch_size=1, image_size=(2, 3))),
 ]
-unpatchify = declare("unpatchify", vit_course.unpatchify, [PATCHES])
+declare("unpatchify", vit_course.unpatchify, [PATCHES])
 
 # --- projecting ------------------------------------------------------------------------------------------------------
 
@@ -104,7 +104,7 @@ def modes(options: dict, x: Tensor, *arguments: str) -> list[Case]:
     ]  # fmt: skip
 
 
-patch_embedding = declare(
+declare(
     "patch_embedding",
     vit_course.PatchEmbedding,
     [TO_EMBED, modes(MANY, formula(8, 3, 16, 16))],
@@ -139,7 +139,7 @@ def _starts_small(cls: type[nn.Module], mapping: Mapping) -> None:
                 raise fail(f"start.{name}", name=key, spread=spread)
 
 
-image_embedding = declare(
+declare(
     "image_embedding",
     vit_course.ImageEmbedding,
     [

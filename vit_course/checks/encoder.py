@@ -32,7 +32,7 @@ NORMS = [
     _norm("small tokens and eps=1e-5", 2, 3, 8, 1e-5, size=3e-3),
     _norm("a large eps, 0.1", 2, 4, 6, 0.1),
 ]
-layer_norm = declare(
+declare(
     "layer_norm",
     twins.layer_norm,
     [NORMS],
@@ -66,7 +66,7 @@ def drawn(label: str, x: Tensor, options: dict, weights: Callable[[nn.Module], o
 
 MLP_SIZES, DRAWN = dict(hidden_dim=WIDE, mlp_dim=WIDE + 8), dict(dropout=RATE)
 NOTHING, ONES = torch.zeros(100, 4, WIDE), torch.ones(100, 4, WIDE)
-mlp_block = declare(
+declare(
     "mlp_block",
     vit_course.MLPBlock,
     [
@@ -138,7 +138,7 @@ def _two_norms(cls: type[nn.Module], mapping: Mapping) -> None:
 PARTS = f"drop encoder_block multi_head_attention mlp_block {HEADS}"
 BLOCK_SIZES = MLP_SIZES | DRAWN | dict(num_heads=3)
 MARKED = dict(hidden_dim=48, num_heads=3, mlp_dim=4, attention_dropout=RATE)
-encoder_block = declare(
+declare(
     "encoder_block",
     vit_course.EncoderBlock,
     [
@@ -234,7 +234,7 @@ def places(layers: str, x: Tensor, options: dict) -> list[Case]:
     return cases
 
 
-encoder = declare(
+declare(
     "encoder",
     vit_course.Encoder,
     [

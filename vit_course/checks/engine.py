@@ -417,13 +417,14 @@ def declare(
     twin: str = "",
     mistakes: str = "",
     stages: Sequence[str] = (),
+    among: dict[str, Check] = CHECKS,
     **rest: object,
-) -> Callable[..., Verdict]:
-    """Declare a check, and return the function that learners call.
+) -> None:
+    """Declare a check, ``among`` others of its kind.
 
-    Twin and mistakes have the check's name where nothing else is said, and a stage without a dot is one of the twin.
+    The twin has the check's name and the mistakes that of the twin where nothing else is said, and a stage without a
+    dot is one of the twin.
     """
     twin = twin or name
     full = [" ".join(part if "." in part else f"{twin}.{part}" for part in stage.split()) for stage in stages]
-    CHECKS[name] = Check(name, reference, cases, twin, mistakes or name, full, **rest)
-    return CHECKS[name].public()
+    among[name] = Check(name, reference, cases, twin, mistakes or twin, full, **rest)

@@ -10,7 +10,7 @@ import vit_course
 import vit_course.checks as checks
 from vit_course.checks import twins
 from vit_course.checks.compare import formula, set_parameters
-from vit_course.checks.engine import Case, Check
+from vit_course.checks.engine import Case, Check, declare
 from vit_course.checks.learner import check, forbids, shown, torch_calls
 from vit_course.checks.modules import Mapping
 from vit_course.checks.verdict import Verdict, fail, sentence
@@ -65,11 +65,9 @@ with torch.random.fork_rng(devices=[]):  # initial values are drawn before they 
 EXERCISES: dict[str, Check] = {}
 
 
-def _exercise(name: str, *cases: Case, twin: str = "", stages: tuple[str, ...] = (), **rest: object) -> None:
+def _exercise(name: str, *cases: Case, twin: str = "", **rest: object) -> None:
     """Declare an exercise: the name of its function, which its twin has as well, and the cases."""
-    twin = twin or name
-    stages = tuple(f"{twin}.{stage}" for stage in stages)
-    EXERCISES[name] = Check(name, getattr(twins, twin), [cases], twin, twin, stages, **rest)
+    declare(name, getattr(twins, twin or name), [cases], twin=twin, among=EXERCISES, **rest)
 
 
 _exercise("negative", Case("six letters", (LETTERS,)), Case("one row", (formula(5) / 2 + 0.5,)))

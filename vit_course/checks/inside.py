@@ -29,9 +29,7 @@ ROLLED = [
     Case("four layers", (_maps(4, 3, 2, 6),)),
     Case("one layer", (_maps(1, 2, 2, 3),)),
 ]
-attention_rollout = declare(
-    "attention_rollout", inside.attention_rollout, [ROLLED], stages=["attention", "rollout"], most=3
-)
+declare("attention_rollout", inside.attention_rollout, [ROLLED], stages=["attention", "rollout"], most=3)
 
 # --- attention distance ----------------------------------------------------------------------------------------------
 
@@ -48,7 +46,7 @@ GRIDS = [
 ]
 
 
-attention_distance = declare(
+declare(
     "attention_distance",
     inside.attention_distance,
     [GRIDS],
@@ -92,7 +90,7 @@ def _neighbors(search: Callable, case: Case) -> Neighbors:
     return Neighbors(*result)
 
 
-nearest = declare(
+declare(
     "nearest",
     inside.nearest,
     [SEARCHES],
@@ -175,7 +173,7 @@ def _left_alone(before: nn.Module, after: nn.Module) -> None:
         raise fail("silence_heads.never_trains")
 
 
-silence_heads = declare(
+declare(
     "silence_heads",
     inside.silence_heads,
     [MODELS],

@@ -53,7 +53,7 @@ def _starts_with_zero_head(cls: type[nn.Module], mapping: Mapping) -> None:
 
 
 BLOCK = [f"encoder_block.{name}" for name in ("attended", "middle", "result")]
-vision_transformer = declare(
+declare(
     "vision_transformer",
     vit_course.VisionTransformer,
     [

@@ -1,22 +1,18 @@
 """Checks of lesson 06's parts: the schedule, the plain and the regularized step, the evaluation, and two helpers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
-from itertools import product
 from numbers import Real
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-import vit_course
-from vit_course import augmentation, training
-from vit_course.checks.compare import describe, duplicate, flat, formula, named, same, set_parameters, unchanged
+from vit_course import training
+from vit_course.checks.compare import duplicate, flat, formula, named, set_parameters, unchanged
 from vit_course.checks.engine import Case, declare
 from vit_course.checks.learner import running
-from vit_course.checks.modules import few
 from vit_course.checks.verdict import fail, sentence
 
 
@@ -64,7 +60,7 @@ def _rates_are_plain(schedule: Callable, mapping: None) -> None:
         raise fail("training.rates_are_tensors")
 
 
-learning_rate_schedule = declare(
+declare(
     "learning_rate_schedule",
     training.learning_rate_schedule,
     [PLANS],
@@ -217,8 +213,8 @@ def _loss_is_plain(step: Callable, mapping: None) -> None:
 
 
 STEP = dict(run=_outcome, before=[_events], behaviors=[_loss_is_plain], most_calls=750)
-train_step = declare("train_step", training.train_step, [STEPS], **STEP)
-regularized_train_step = declare(
+declare("train_step", training.train_step, [STEPS], **STEP)
+declare(
     "regularized_train_step",
     training.regularized_train_step,
     [REGULARIZED_STEPS],
@@ -300,120 +296,4 @@ def _leaves_alone(function: Callable, mapping: None) -> None:
         raise fail("evaluate.right_but", fault=faults[0])
 
 
-evaluate = declare("evaluate", training.evaluate, [EVALUATIONS], run=_measured, behaviors=[_leaves_alone])
-
-# --- two helpers -----------------------------------------------------------------------------------------------------
-
-
-class EveryKind(nn.Module):
-    """A model with every kind of parameter that matters to weight decay."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.vit = vit_course.VisionTransformer(
-            image_size=4, patch_size=2, num_layers=2, num_heads=2, hidden_dim=4, mlp_dim=6, num_classes=3
-        )
-        self.conv = nn.Conv2d(3, 4, kernel_size=2)
-        self.norm = nn.BatchNorm2d(4)
-
-
-def _decays(function: Callable, mapping: None) -> None:
-    """Check that an optimizer takes the groups, and the weight decay of every parameter."""
-    rate, model = 0.125, EveryKind()
-    names = {id(parameter): key for key, parameter in model.named_parameters()}
-    with running():
-        groups = function(model, rate)
-        groups = [dict(group, params=list(group["params"])) for group in _dictionaries(groups)]
-    found = [(id(parameter), group.get("weight_decay")) for group in groups for parameter in group["params"]]
-    places = [place for place, _ in found]
-    if twice := [key for place, key in names.items() if places.count(place) > 1]:
-        raise fail("parameter_groups.twice", names=few(twice, 3))
-    with running(sentence("parameter_groups.optimizer")):
-        torch.optim.AdamW(groups, lr=1.0)
-    layers = [module for module in model.modules() if isinstance(module, (nn.Linear, nn.Conv2d))]
-    wanted = {names[id(layer.weight)] for layer in layers}
-    decays = {names[place]: decay for place, decay in found if place in names}
-    shrunk = [key for key, decay in decays.items() if decay and key not in wanted]
-    tables = shrunk and all(key.endswith(("class_token", "pos_embedding")) for key in shrunk)
-    faults = {
-        "missing": [key for key in names.values() if key not in decays],
-        "unset": [key for key, decay in decays.items() if decay is None],
-        "by_axes" if tables else "wrongly_decayed": shrunk,
-        "not_decayed": sorted(key for key in wanted if not decays.get(key)),
-    }
-    for fault, keys in faults.items():
-        if keys:
-            raise fail(f"parameter_groups.{fault}", names=few(keys, 3))
-    if other := {decay for key, decay in decays.items() if key in wanted} - {rate}:
-        raise fail("parameter_groups.other_rate", rate=rate, came=other.pop())
-
-
-def _dictionaries(groups: object) -> Sequence[dict]:
-    """Return the groups if an optimizer could read them; say what came instead if not."""
-    parts = groups if isinstance(groups, (list, tuple)) else [groups]
-    if isinstance(groups, dict) or not all(isinstance(group, dict) and "params" in group for group in parts):
-        came = next((part for part in parts if not isinstance(part, dict) or "params" not in part), groups)
-        came = f"the keys {list(came)}" if isinstance(came, dict) else type(came).__name__
-        raise fail("parameter_groups.dictionaries", came=came)
-    return groups
-
-
-parameter_groups = declare("parameter_groups", training.parameter_groups, behaviors=[_decays])
-
-DRAWS = 300  # that one of nine shifts never comes up has probability 9 · (8/9)^300, about 4e-15
-
-
-def _shifts(function: Callable, mapping: None) -> None:
-    """Check that all shifts occur and no others, and that they are drawn from the generator alone."""
-    images, generator, drawn = formula(3, 2, 4, 5), torch.Generator().manual_seed(0), set()
-    for _ in range(DRAWS):
-        before = generator.get_state()
-        with running():
-            result = function(images, generator)
-        drawn.add(_shift_of(result, images))
-        with running():
-            again = function(images, torch.Generator().set_state(before))
-        if not same(again, result):
-            raise fail("random_shift.other_generator")
-    if missing := sorted(set(product((-1, 0, 1), repeat=2)) - drawn):
-        raise fail("random_shift.missing", draws=DRAWS, count=len(missing), shift=missing[0])
-
-
-def _moved(images: Tensor, down: int, right: int, reach: int = 1, **pad: object) -> Tensor:
-    """Return the images, moved, with what comes in made as ``F.pad`` is told."""
-    h, w = images.shape[2:]
-    return F.pad(images, [reach] * 4, **pad)[:, :, reach - down :, reach - right :][:, :, :h, :w]
-
-
-EDGES: dict[str, Callable[..., Tensor]] = {
-    "zeros": _moved,
-    "wraps": lambda images, down, right, reach: images.roll((down, right), dims=(2, 3)),
-    "mirrors": lambda *args: _moved(*args, mode="reflect"),
-}
-
-
-def _shift_of(result: object, images: Tensor) -> tuple[int, int]:
-    """Return the shift (down, right) that a result shows, or name what is wrong with it."""
-    if not isinstance(result, Tensor) or result.shape != images.shape:
-        raise fail("random_shift.shape", describe(result, images))
-
-    def replicated(*args: object) -> Tensor:
-        return _moved(*args, mode="replicate")
-
-    def found(shift: Callable, some: Tensor, of: Tensor, reach: int = 1) -> tuple[int, int] | None:
-        places = product(range(-reach, reach + 1), repeat=2)
-        return next((place for place in places if same(some, shift(of, *place, reach))), None)
-
-    if place := found(replicated, result, images):
-        return place
-    for name, shift in EDGES.items():
-        if found(shift, result, images):
-            raise fail(f"random_shift.{name}")
-    if found(replicated, result, images, reach=3):
-        raise fail("random_shift.too_far")
-    if all(found(replicated, result[i : i + 1], images[i : i + 1]) for i in range(len(images))):
-        raise fail("random_shift.each_its_own")
-    raise fail("random_shift.other", describe(result, images))
-
-
-random_shift = declare("random_shift", augmentation.random_shift, behaviors=[_shifts])
+declare("evaluate", training.evaluate, [EVALUATIONS], run=_measured, behaviors=[_leaves_alone])

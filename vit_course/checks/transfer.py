@@ -52,7 +52,7 @@ def _with_new_head(function: Callable, case: Case) -> Adapted:
     return Adapted(flat(head.parameters()), flat(body), trained)
 
 
-replace_head = declare(
+declare(
     "replace_head",
     transfer.replace_head,
     [
@@ -104,7 +104,7 @@ def _tuned(function: Callable, case: Case) -> Tuned:
     return Tuned(torch.tensor([float(loss) for loss in losses]), flat(model.parameters()))
 
 
-fine_tune = declare(
+declare(
     "fine_tune",
     transfer.fine_tune,
     [
@@ -120,7 +120,7 @@ fine_tune = declare(
 
 # --- position embeddings ---------------------------------------------------------------------------------------------
 
-resize_positions = declare(
+declare(
     "resize_positions",
     transfer.resize_positions,
     [
