@@ -18,7 +18,8 @@ from notebook_rules import exercises
 
 from tools.site_links import CLINIC, ROOT, lab_anchor
 from vit_course import checks
-from vit_course.checks.clinic import NAMES
+from vit_course.checks.clinic import CLINIC as CHECKS
+from vit_course.checks.clinic import HALF_REPAIRS, NAMES
 
 pytestmark = pytest.mark.usefixtures("as_readers_run_it")
 NOTEBOOK = nbformat.read(ROOT / CLINIC, as_version=4)
@@ -182,6 +183,15 @@ def test_a_half_repair_is_refused_and_named(number, edits, says):
     message = str(caught.value)
     assert message.startswith(f"case {number}, {NAMES[number - 1]}: ")
     assert not re.search(r"^  \d\. ([a-z]|One of the two)", message, re.MULTILINE)  # mistakes, as sentences
+
+
+@pytest.mark.parametrize("name", sorted(HALF_REPAIRS))
+def test_if_one_of_two_faults_is_repaired_the_message_begins_with_it(name):
+    case, check = next((case, check) for case, check in CHECKS.items() if check.twin == name.partition(".")[0])
+    (known,) = [known for known in check.known() if known.id == name]
+    with pytest.raises(checks.CheckFailed, match=": One of the two faults is repaired") as caught:
+        checks.clinic(case, check.made_with(known))
+    assert caught.value.mistakes == (name,)
 
 
 @pytest.mark.parametrize(("number", "edits"), RIGHT, ids=[f"{number}-{i}" for i, (number, _) in enumerate(RIGHT)])
