@@ -4,8 +4,8 @@ Code that still behaves exactly as the case's broken code, which is the mistake 
 Anything else that is wrong is refused, and the message names what is still wrong.
 """
 
+from collections import namedtuple
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -205,11 +205,7 @@ ROTATED = [
 ]
 
 
-class Mixed(NamedTuple):
-    """What CutMix returns."""
-
-    images: Tensor
-    label_weight: float
+Mixed = namedtuple("Mixed", "images label_weight")  # what CutMix returns
 
 
 def _mixed(function: Callable, case: Case) -> object:

@@ -1,8 +1,8 @@
 """Checks of lesson 09's parts: rollout, attention distance, nearest neighbors, and heads that are silenced."""
 
 import copy
+from collections import namedtuple
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -57,11 +57,7 @@ declare(
 # --- nearest neighbors -----------------------------------------------------------------------------------------------
 
 
-class Neighbors(NamedTuple):
-    """What is found for every query, ``(m, count)`` each."""
-
-    values: Tensor
-    indices: Tensor
+Neighbors = namedtuple("Neighbors", "values indices")  # what is found for every query, ``(m, count)`` each
 
 
 def _vectors(rows: int, d: int, *, start: int = 1) -> Tensor:

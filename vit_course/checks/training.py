@@ -1,9 +1,9 @@
 """Checks of lesson 06's parts: the schedule, the plain and the regularized step, the evaluation, and two helpers."""
 
+from collections import namedtuple
 from collections.abc import Callable
 from functools import cache
 from numbers import Real
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,12 +25,9 @@ def _number(value: object, what: str) -> float:
 # --- the schedule ----------------------------------------------------------------------------------------------------
 
 
-class Phases(NamedTuple):
-    """The rates of a plan, from step 0 to three times its length."""
-
-    the_warm_up: Tensor
-    the_cosine: Tensor
-    what_comes_after: Tensor
+Phases = namedtuple(
+    "Phases", "the_warm_up the_cosine what_comes_after"
+)  # the rates of a plan, from step 0 to three times its length
 
 
 def _plan(label: str, total_steps: int, warmup_steps: int, **rates: float) -> Case:
@@ -73,12 +70,9 @@ declare(
 # --- models that note what is done to them ---------------------------------------------------------------------------
 
 
-class Call(NamedTuple):
-    """One batch that a model was given: its size, the modes of all layers, and whether the output has a gradient."""
-
-    size: int
-    modes: frozenset[bool]
-    tracked: bool
+Call = namedtuple(
+    "Call", "size modes tracked"
+)  # one batch that a model was given: its size, the modes of all layers, and whether the output has a gradient
 
 
 class Noting(nn.Module):
@@ -141,22 +135,14 @@ BATCHES = [  # images and labels, one step each
 ]
 
 
-class Outcome(NamedTuple):
-    """What a training step is judged by."""
-
-    the_returned_loss: float
-    the_weights_after_one_step: Tensor
-    the_weights_after_three_steps: Tensor
-    the_loss_of_the_third_step: float
+Outcome = namedtuple(
+    "Outcome", "the_returned_loss the_weights_after_one_step the_weights_after_three_steps the_loss_of_the_third_step"
+)  # what a training step is judged by
 
 
-class Taken(NamedTuple):
-    """One training step: the model's calls, "backward", "step" and "empty step" in order, the loss, the weights."""
-
-    calls: list[Call]
-    events: list[str]
-    loss: object
-    weights: Tensor
+Taken = namedtuple(
+    "Taken", "calls events loss weights"
+)  # one training step: the model's calls, "backward", "step" and "empty step" in order, the loss, the weights
 
 
 def _take(step: Callable, case: Case) -> list[Taken]:
@@ -249,11 +235,7 @@ def _images_of(build_model: Callable, prepare: Callable, count: int, start: int)
     return images, ranked[torch.arange(count), ranks]
 
 
-class Evaluation(NamedTuple):
-    """What an evaluation is judged by."""
-
-    the_loss: float
-    the_accuracy: float
+Evaluation = namedtuple("Evaluation", "the_loss the_accuracy")  # what an evaluation is judged by
 
 
 def _measured(function: Callable, case: Case, faults: list[str] | None = None) -> Evaluation:

@@ -1,10 +1,10 @@
 """Checks of lesson 08's parts: a new head on a frozen model, the fine-tuning loop, and resized positions."""
 
+from collections import namedtuple
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import vit_course
 from vit_course import transfer
@@ -15,12 +15,9 @@ from vit_course.checks.verdict import fail, sentence
 # --- a new head on a frozen model ------------------------------------------------------------------------------------
 
 
-class Adapted(NamedTuple):
-    """What a model with a new head is judged by."""
-
-    the_head: Tensor
-    the_other_parameters: Tensor
-    what_is_trained: Tensor
+Adapted = namedtuple(
+    "Adapted", "the_head the_other_parameters what_is_trained"
+)  # what a model with a new head is judged by
 
 
 def _small_model(num_classes: int = 3, num_layers: int = 2, hidden_dim: int = 8) -> nn.Module:
@@ -69,11 +66,7 @@ declare(
 IMAGES, LABELS = formula(9, 1, 4, 4), torch.tensor([0, 2, 1, 1, 0, 2, 2, 1, 0])
 
 
-class Tuned(NamedTuple):
-    """What a fine-tuning loop is judged by."""
-
-    the_losses: Tensor
-    the_parameters: Tensor
+Tuned = namedtuple("Tuned", "the_losses the_parameters")  # what a fine-tuning loop is judged by
 
 
 def _shallow_model() -> nn.Module:
