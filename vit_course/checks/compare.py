@@ -3,7 +3,9 @@
 Values are compared in single precision to 1e-5 of the largest one, which no correct order of computation exceeds.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import permutations
+from numbers import Number
 
 import numpy as np
 import torch
@@ -35,22 +37,39 @@ def flat(parameters: Iterable[Tensor]) -> Tensor:
 
 
 def same(actual: object, expected: object) -> bool:
-    """Whether two results are equal in shape and, to rounding, in value; nan is equal to nothing."""
+    """Whether two results are of one kind, and equal in shape and, to rounding, in value; nan is equal to nothing."""
     if hasattr(expected, "matches"):
         return expected.matches(actual)
-    if isinstance(expected, (tuple, list)):
-        return (
-            isinstance(actual, (tuple, list))
-            and len(actual) == len(expected)
-            and all(same(a, e) for a, e in zip(actual, expected, strict=True))
-        )
-    if isinstance(actual, (int, float)):
-        actual = torch.tensor(float(actual))
-    if isinstance(expected, (int, float)):
-        expected = torch.tensor(float(expected))
-    if not isinstance(actual, Tensor) or actual.shape != expected.shape:
+    if not alike(actual, expected):
         return False
-    return not differs(actual, expected).any()
+    if isinstance(expected, (tuple, list)):
+        return len(actual) == len(expected) and all(same(a, e) for a, e in zip(actual, expected, strict=True))
+    if not (is_array(expected) or _is_scalar(expected)):
+        return actual == expected
+    actual, expected = as_tensor(actual), as_tensor(expected)
+    return actual.shape == expected.shape and not differs(actual, expected).any()
+
+
+def alike(actual: object, expected: object) -> bool:
+    """Whether two results are of one kind: numbers, tensors, arrays, lists or tuples, or one type."""
+    if _is_scalar(expected):
+        return _is_scalar(actual)
+    kinds = (Tensor, np.ndarray, (tuple, list), type(expected))
+    return next(isinstance(actual, kind) for kind in kinds if isinstance(expected, kind))
+
+
+def is_array(value: object) -> bool:
+    """Whether a value is a tensor or an array."""
+    return isinstance(value, (Tensor, np.ndarray))
+
+
+def _is_scalar(value: object) -> bool:
+    return isinstance(value, (Number, np.generic)) or (is_array(value) and value.ndim == 0)
+
+
+def as_tensor(value: object) -> Tensor:
+    """Return a number or an array as a tensor, with nothing lost: a Python float is in double precision."""
+    return value if isinstance(value, Tensor) else torch.from_numpy(np.array(value))
 
 
 def differs(actual: Tensor, expected: Tensor) -> Tensor:
@@ -67,19 +86,23 @@ def differs(actual: Tensor, expected: Tensor) -> Tensor:
 
 def describe(actual: object, expected: object) -> str:
     """Say in few words what was expected and what came: types, then shapes, then the first value that differs."""
-    if isinstance(expected, (int, float)) and isinstance(actual, (int, float)):
-        return sentence("compare.values", wanted=f"{expected:.6g}", came=f"{actual:.6g}")
-    if isinstance(expected, tuple) and hasattr(expected, "_fields") and isinstance(actual, tuple):
-        parts = zip(expected._fields, actual, expected, strict=True)
-        return next(f"{name.replace('_', ' ')}: {describe(a, e)}" for name, a, e in parts if not same(a, e))
-    if not isinstance(expected, Tensor) or not isinstance(actual, Tensor):
+    if isinstance(expected, (tuple, list)) and alike(actual, expected) and len(actual) == len(expected):
+        place = next(k for k, (a, e) in enumerate(zip(actual, expected, strict=True)) if not same(a, e))
+        name = (
+            expected._fields[place].replace("_", " ")
+            if hasattr(expected, "_fields")
+            else sentence("compare.part", place=place)
+        )
+        return f"{name}: {describe(actual[place], expected[place])}"
+    if not alike(actual, expected) or not (is_array(expected) or _is_scalar(expected)):
         return sentence("compare.values", wanted=named(expected), came=named(actual))
+    actual, expected = as_tensor(actual), as_tensor(expected)
     if actual.shape != expected.shape:
         return sentence("compare.shapes", wanted=tuple(expected.shape), came=tuple(actual.shape))
     wrong = differs(actual, expected)
     at = wrong.nonzero()[0].tolist()
     wanted, came = expected[tuple(at)].item(), actual[tuple(at)].item()
-    digits = ".4f" if abs(wanted - came) > 1e-3 else ".7g"
+    digits = ".10g" if isinstance(wanted, int) else ".4f" if abs(wanted - came) > 1e-3 else ".7g"
     values = sentence("compare.values", wanted=f"{wanted:{digits}}", came=f"{came:{digits}}")
     if not at:
         return values
@@ -88,15 +111,15 @@ def describe(actual: object, expected: object) -> str:
 
 def named(value: object) -> str:
     """Name a value in a message: a tensor by its shape, a list of tensors too, a model by its class."""
-    if isinstance(value, Tensor):
-        return sentence("compare.tensor", shape=tuple(value.shape))
-    if isinstance(value, tuple) and any(isinstance(part, Tensor) for part in value):
-        return sentence("compare.tuple", count=len(value))
-    if isinstance(value, list) and value and isinstance(value[0], Tensor):
-        return sentence("compare.list", count=len(value), shape=tuple(value[0].shape))
-    if value is None or isinstance(value, nn.Module):
-        return type(value).__name__ if value is not None else "None"
-    return repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
+    if is_array(value):
+        kind = "tensor" if isinstance(value, Tensor) else "array"
+        return sentence(f"compare.{kind}", shape=tuple(value.shape))
+    if isinstance(value, (tuple, list)) and any(map(is_array, value)):
+        return sentence("compare.several", kind=type(value).__name__, parts=", ".join(map(named, value)))
+    if isinstance(value, nn.Module):
+        return type(value).__name__
+    said = repr(tuple(value) if isinstance(value, torch.Size) else value)
+    return said if len(said) <= 60 else f"{said[:57]}..."
 
 
 def duplicate(value: object) -> object:
@@ -118,3 +141,52 @@ def unchanged(before: object, after: object) -> bool:
         same_shape = before.shape == after.shape
         return same_shape and bool(((before == after) | ((before != before) & (after != after))).all())
     return before is after or isinstance(before, nn.Module) or before == after
+
+
+# --- what can be said of wrong values without knowing the mistake ----------------------------------------------------
+
+
+def fact(results: Sequence, expected: Sequence, given: Sequence[Sequence] = ()) -> str:
+    """Return what all pairs of results and expected tensors have in common, if the evidence is clear; else "".
+
+    Args:
+        results: what came.
+        expected: what was wanted.
+        given: for each pair the tensors that were given, which tell whether values were only reshaped.
+    """
+    both = list(zip(results, expected, strict=True))
+    pairs = [(as_tensor(r).detach(), as_tensor(e)) for r, e in both if is_array(e) and alike(r, e)]
+    if len(pairs) < len(both) or not all(r.numel() == e.numel() >= 4 for r, e in pairs):
+        return ""
+    if all(same(r, e) for r, e in pairs):
+        return ""
+    if all(same(r.reshape(e.shape), e) for r, e in pairs):
+        return sentence("facts.shape")
+    axes = {tensor.ndim for pair in pairs for tensor in pair}
+    orders = permutations(range(axes.pop())) if len(axes) == 1 and max(axes) <= 5 else ()
+    if any(all(same(r.permute(order), e) for r, e in pairs) for order in orders):
+        return sentence("facts.axes")
+    if all(same(r.flatten().sort().values, e.flatten().sort().values) for r, e in pairs):
+        reshaped = given and all(
+            any(same(r.flatten(), as_tensor(arg).flatten()) for arg in args)
+            for (r, _), args in zip(pairs, given, strict=True)
+        )
+        return sentence("facts.reshaped" if reshaped else "facts.places")
+    return _scaled(pairs) if all(r.shape == e.shape for r, e in pairs) else ""
+
+
+def _scaled(pairs: Sequence[tuple[Tensor, Tensor]]) -> str:
+    """Return whether values differ by one factor or one shift, or rows do not sum to 1 although they should."""
+    first, wanted = (tensor.double() for tensor in pairs[0])
+    size = first.abs().sum() / wanted.abs().sum()
+    for factor in (size, -size):
+        if factor.isfinite() and factor and all(same(r / factor, e.double()) for r, e in pairs):
+            return sentence("facts.factor", factor=factor.item())
+    shift = (first - wanted).mean()
+    if shift.isfinite() and shift and all(same(r.double() - shift, e.double()) for r, e in pairs):
+        return sentence("facts.plus" if shift > 0 else "facts.minus", shift=shift.abs().item())
+    sums = [(r.double().sum(dim=-1), e.double().sum(dim=-1)) for r, e in pairs if r.ndim]
+    if sums and all(same(e, torch.ones_like(e)) and not same(r, torch.ones_like(r)) for r, e in sums):
+        furthest = max(sums[0][0].flatten().tolist(), key=lambda total: abs(total - 1))
+        return sentence("facts.rows", total=furthest)
+    return ""

@@ -16,7 +16,7 @@ from vit_course.checks.verdict import sentence
 
 RATE = 0.25  # not 0.5, where the rate of dropping and that of keeping are one
 APART = 8  # features between the two values of a pair
-MOST_LEVELS = 60
+MOST_LEVELS = 120
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,13 @@ class Draws:
         if not self.pairs or not other.pairs:
             return False
         counts = [(self.pairs[pair], other.pairs[pair]) for pair in self.pairs | other.pairs]
+        counts += [(one.strays(two), 0) for one, two in ((self, other), (other, self))]
         return all(abs(a - b) <= 8 * (self.copies * (a + b)) ** 0.5 + 8 for a, b in counts)
+
+    def strays(self, other: "Draws") -> int:
+        """Return how many values are of a level that the other has not: each of many may be rare."""
+        levels = {value for value, _ in other.pairs}
+        return sum(count for (value, _), count in self.pairs.items() if value not in levels)
 
     def levels(self) -> dict[float, float]:
         """Return the values, and the share of each."""

@@ -12,9 +12,19 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from vit_course.checks.compare import describe, duplicate, formula, named, same, set_parameters, unchanged
+from vit_course.checks.compare import (
+    alike,
+    describe,
+    duplicate,
+    fact,
+    formula,
+    is_array,
+    named,
+    same,
+    set_parameters,
+    unchanged,
+)
 from vit_course.checks.dropout import Draws
-from vit_course.checks.facts import fact
 from vit_course.checks.learner import check, running
 from vit_course.checks.modules import (
     Mapping,
@@ -65,7 +75,7 @@ class Check:
         name: as in ``checks.<name>``; ``verified`` in ``sentences.toml`` says what was shown.
         reference: the course's own, whose arguments messages name, and whose parameters a learner's class gets.
         cases: groups of cases; a group is judged only if the one before is right.
-        twin: the function of ``twins.py`` that the learner's code must equal.
+        twin: the function of ``twins.py`` that the learner's code must equal; none where the reference is all there is.
         mistakes: sections of ``mistakes.toml`` that the values are searched for, the likeliest first.
         stages: where a computation may be right, in order; see :class:`vit_course.checks.trace.Progress`.
         run: calls a function with a case; for what is not simply a function of tensors.
@@ -79,8 +89,8 @@ class Check:
     name: str
     reference: Callable
     cases: Sequence[Sequence[Case]]
-    twin: str
-    mistakes: str
+    twin: str = ""
+    mistakes: str = ""
     stages: Sequence[str] = ()
     run: Callable[[Callable, Case], object] = lambda function, case: function(*case.args, **case.kwargs)
     before: Sequence[Callable[[Callable, Mapping], None]] = ()
@@ -182,7 +192,7 @@ class TwinRun:
 
     def __call__(self, twins: dict[str, object]) -> object:
         """Return the result, as it is compared."""
-        twin = twins[self.check.twin]
+        twin = twins.get(self.check.twin, self.check.reference)
         if self.module is None:
             return self.case.shows(self.check.run(twin, self.case))
         return self.case.shows(twin(self.module, *self.case.args))
@@ -203,6 +213,8 @@ class Trial:
 
     def prepare(self) -> None:
         """Check what can be seen before anything runs."""
+        if not self.check.twin:
+            return
         if not self.check.is_class:
             cases = self.check.cases
             takes(self.subject, self.check.reference, cases[0][0].kwargs if cases else {})
@@ -224,7 +236,8 @@ class Trial:
 
     def learners(self, case: Case) -> object:
         """Run the learner's code."""
-        doing = sentence("engine.on", case=case.label)
+        given = "" if self.check.twin else f", {' and '.join(map(named, case.args))}"
+        doing = sentence("engine.on", case=case.label + given)
         if not self.check.is_class:
             with running(doing), torch.no_grad():
                 return case.shows(self.check.run(guarded(self.subject, case.label), case))
@@ -315,19 +328,16 @@ class Trial:
             raise fail("dropout.shared", at, axis=came.shared[0])
         if case.fault:
             raise fail(case.fault, at)
-        if isinstance(wanted, Tensor) and not isinstance(came, (Tensor, int, float)):
-            stacked = (
-                isinstance(came, (tuple, list))
-                and wanted.ndim
-                and [named(part) for part in came] == [*map(named, wanted)]
-            )
-            raise fail("engine.stack" if stacked else "engine.kind", at, came=type(came).__name__)
+        if not alike(came, wanted):
+            parts = list(map(named, wanted)) if is_array(wanted) and wanted.ndim else []
+            stacked = isinstance(came, (tuple, list)) and list(map(named, came)) == parts
+            kind = "stack" if stacked else "kind" if isinstance(wanted, Tensor) else "other_kind"
+            raise fail(f"engine.{kind}", at, came=type(came).__name__)
         lines = [_parts(results, expected)] if hasattr(wanted, "_fields") else []
         lines += [sentence("engine.right_for", right=right, wrong=case.label)] if right else []
-        given = [[arg for arg in case.args if isinstance(arg, Tensor)] for case in cases]
+        given = [list(filter(is_array, case.args)) for case in cases]
         lines = [line for line in [*lines, fact(results, expected, given), progress().says()] if line]
-        tensors = isinstance(wanted, Tensor) and isinstance(came, Tensor)
-        vague = "wrong_shape" if tensors and came.shape != wanted.shape else "wrong_values"
+        vague = "wrong_shape" if is_array(wanted) and came.shape != wanted.shape else "wrong_values"
         raise CheckFailed("\n  ".join([*(lines or [sentence(f"engine.{vague}")]), at]))
 
     def loaded(self, case: Case) -> nn.Module:

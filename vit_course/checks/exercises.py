@@ -1,4 +1,7 @@
-"""The lessons' small exercises: the cases on which an answer must equal its twin, so that no solution is printed."""
+"""The lessons' small exercises: the cases on which an answer must equal its twin, so that no solution is printed.
+
+And the check of any small function by another one, for the assignments.
+"""
 
 from collections.abc import Callable
 
@@ -9,7 +12,7 @@ from torch import Tensor
 import vit_course
 import vit_course.checks as checks
 from vit_course.checks import twins
-from vit_course.checks.compare import formula, set_parameters
+from vit_course.checks.compare import duplicate, formula, set_parameters
 from vit_course.checks.engine import Case, Check, declare
 from vit_course.checks.learner import check, forbids, shown, torch_calls
 from vit_course.checks.modules import Mapping
@@ -216,3 +219,47 @@ def exercise(function: Callable) -> Verdict:
             f"exercise needs a function under the name that the lesson gives it; got {name!r}, not {known}"
         )
     return shown(lambda: public(function))
+
+
+def same_values(function: Callable, oracle: Callable, *inputs: object) -> Verdict:
+    """Check a function by another that computes the same in its own way.
+
+    Verified: for every input, the kind of the result (array, tensor, number, list), its shape and its values: whole
+    numbers exactly, others to 1e-5 of the largest; that the input is left as it is. Gradients are not looked at. Where
+    the values are wrong, the message says whether they are the right ones with the axes in another order, in other
+    places, or multiplied by one factor.
+
+    Args:
+        function: the learner's function.
+        oracle: a function of the same arguments, right by other means than the answer's own line: a loop, another
+            library's call.
+        inputs: each is one call. A tuple is taken as several arguments; arrays, tensors, numbers and lists of them as
+            one.
+
+    Returns:
+        One line that says on how many inputs the values are equal, or that the function is not written yet.
+
+    Raises:
+        CheckFailed: a result is of another kind or shape or has other values, or an input was changed.
+        ValueError: no inputs.
+
+    Example::
+
+        checks.same_values(channels_first, lambda images: images.transpose(0, 3, 1, 2), test_images)
+    """
+    if not inputs:
+        raise ValueError("inputs must be at least one: same_values(function, oracle, *inputs)")
+    name = getattr(function, "__name__", type(function).__name__).replace("<lambda>", "your function")
+    label = "same_values.input" if len(inputs) > 1 else "same_values.only_input"
+    calls = [given if isinstance(given, tuple) else (given,) for given in inputs]
+    cases = [Case(sentence(label, place=place), given) for place, given in enumerate(calls, start=1)]
+
+    def run(function: Callable, case: Case) -> object:
+        with torch.enable_grad():
+            return function(*map(duplicate, case.args))
+
+    def verify() -> str:
+        Check(name, oracle, [cases], run=run).verify(function)
+        return sentence(f"same_values.verified{'_once' if len(inputs) == 1 else ''}", count=len(inputs))
+
+    return check(name, function, verify)

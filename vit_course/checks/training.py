@@ -25,9 +25,8 @@ def _number(value: object, what: str) -> float:
 # --- the schedule ----------------------------------------------------------------------------------------------------
 
 
-Phases = namedtuple(
-    "Phases", "the_warm_up the_cosine what_comes_after"
-)  # the rates of a plan, from step 0 to three times its length
+# The rates of a plan, from step 0 to three times its length.
+Phases = namedtuple("Phases", "the_warm_up the_cosine what_comes_after")
 
 
 def _plan(label: str, total_steps: int, warmup_steps: int, **rates: float) -> Case:
@@ -70,9 +69,8 @@ declare(
 # --- models that note what is done to them ---------------------------------------------------------------------------
 
 
-Call = namedtuple(
-    "Call", "size modes tracked"
-)  # one batch that a model was given: its size, the modes of all layers, and whether the output has a gradient
+# One batch that a model was given: its size, the modes of all layers, and whether the output has a gradient.
+Call = namedtuple("Call", "size modes tracked")
 
 
 class Noting(nn.Module):
@@ -135,14 +133,14 @@ BATCHES = [  # images and labels, one step each
 ]
 
 
+# What a training step is judged by.
 Outcome = namedtuple(
     "Outcome", "the_returned_loss the_weights_after_one_step the_weights_after_three_steps the_loss_of_the_third_step"
-)  # what a training step is judged by
+)
 
 
-Taken = namedtuple(
-    "Taken", "calls events loss weights"
-)  # one training step: the model's calls, "backward", "step" and "empty step" in order, the loss, the weights
+# One training step: the model's calls, "backward", "step" and "empty step" in order, the loss, the weights.
+Taken = namedtuple("Taken", "calls events loss weights")
 
 
 def _take(step: Callable, case: Case) -> list[Taken]:

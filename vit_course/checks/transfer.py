@@ -15,9 +15,8 @@ from vit_course.checks.verdict import fail, sentence
 # --- a new head on a frozen model ------------------------------------------------------------------------------------
 
 
-Adapted = namedtuple(
-    "Adapted", "the_head the_other_parameters what_is_trained"
-)  # what a model with a new head is judged by
+# What a model with a new head is judged by.
+Adapted = namedtuple("Adapted", "the_head the_other_parameters what_is_trained")
 
 
 def _small_model(num_classes: int = 3, num_layers: int = 2, hidden_dim: int = 8) -> nn.Module:
