@@ -12,8 +12,8 @@ from vit_course.checks.compare import formula, set_parameters
 from vit_course.checks.dropout import RATE, draws
 from vit_course.checks.embedding import modes
 from vit_course.checks.engine import Case, declare
-from vit_course.checks.learner import forbids
 from vit_course.checks.modules import Mapping, build
+from vit_course.checks.trace import forbids
 from vit_course.checks.verdict import fail
 
 # --- LayerNorm -------------------------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ declare(
                 shows=lambda x: x,
                 fault="dropout.on_stream_of_blocks",
             ),
-            *places("layers", torch.zeros(40, 5, WIDTH), TWO_BLOCKS),
+            *places("layers", torch.zeros(24, 5, WIDTH), TWO_BLOCKS),
         ],
     ],
     mistakes=f"encoder drop_lost {PARTS}",

@@ -14,8 +14,9 @@ import vit_course.checks as checks
 from vit_course.checks import twins
 from vit_course.checks.compare import duplicate, formula, set_parameters
 from vit_course.checks.engine import Case, Check, declare
-from vit_course.checks.learner import check, forbids, shown, torch_calls
+from vit_course.checks.learner import check, shown
 from vit_course.checks.modules import Mapping
+from vit_course.checks.trace import forbids, recorded
 from vit_course.checks.verdict import Verdict, fail, sentence
 from vit_course.data import load_test_images
 
@@ -34,7 +35,7 @@ def _in_blocks(b: int, heads: int, i: int, j: int, e: int, v: int, block_size: i
 
 def _never_all_scores(function: Callable, mapping: Mapping) -> None:
     given = _in_blocks(1, 1, 3, 11, 4, 2, 5)
-    if any(tensor.numel() == 3 * 11 for tensor in torch_calls(function, *given).results):
+    if any(tensor.numel() == 3 * 11 for tensor, _ in recorded(function, *given).seen):
         raise fail("exercises.all_scores")
 
 

@@ -2,10 +2,10 @@
 
 import ast
 import difflib
+import dis
 import inspect
 import linecache
 import re
-import symtable
 import sys
 import sysconfig
 import textwrap
@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from numbers import Number
 from pathlib import Path
-from types import FunctionType
+from types import CodeType, FunctionType
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from vit_course.checks.compare import named
 from vit_course.checks.verdict import CheckFailed, NotWritten, Verdict, fail, sentence
@@ -234,41 +233,6 @@ def _never_returns(function: object) -> bool:
     return not any(isinstance(part, (ast.Return, ast.Yield)) and part.value for part in ast.walk(tree))
 
 
-# --- what it calls ---------------------------------------------------------------------------------------------------
-
-
-class Calls(TorchFunctionMode):
-    """Notes the names of torch's functions that run, and the tensors that they return."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names, self.results = set(), []
-
-    def __torch_function__(self, func: Callable, types: tuple, args: tuple = (), kwargs: dict | None = None) -> object:
-        """Run the function, and note it."""
-        out = func(*args, **(kwargs or {}))
-        self.names.add(func.__name__)
-        self.results += [out] if isinstance(out, Tensor) else []
-        return out
-
-
-def torch_calls(function: Callable, *args: object) -> Calls:
-    """Return what a learner's function calls."""
-    with running(), torch.no_grad(), Calls() as calls:
-        function(*args)
-    return calls
-
-
-def forbids(name: str, *args: object, says: str = "learner.forbidden") -> Callable:
-    """Return a behavior that refuses code in which a function of torch does what the task asks to write out."""
-
-    def behavior(function: Callable, mapping: None) -> None:
-        if name in torch_calls(function, *args).names:
-            raise fail(says, name=name)
-
-    return behavior
-
-
 # --- what it borrows -------------------------------------------------------------------------------------------------
 
 
@@ -277,22 +241,14 @@ def _borrowed(subject: object) -> list[str]:
     notes = []
     for function in vars(subject).values() if inspect.isclass(subject) else [subject]:
         if isinstance(function, FunctionType) and function.__module__ != nn.Module.__module__:
-            for name in sorted(_read_from_outside(function) - set(function.__code__.co_freevars)):
+            for name in sorted(_read_from_outside(function.__code__)):
                 value = function.__globals__.get(name)
                 if isinstance(value, (Tensor, np.ndarray, Number)) and not name.isupper():
                     notes.append(sentence("learner.borrowed", name=name, value=named(value)))
     return list(dict.fromkeys(notes))
 
 
-def _read_from_outside(function: FunctionType) -> set[str]:
-    """Return the names that a function reads and does not make."""
-    tree = _parsed(function)
-    if tree is None:
-        return set()
-
-    def names(table: symtable.SymbolTable) -> set[str]:
-        own = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global() and symbol.is_referenced()}
-        return own.union(*map(names, table.get_children()))
-
-    (outermost,) = symtable.symtable(ast.unparse(tree), "cell", "exec").get_children()[-1:]
-    return names(outermost)
+def _read_from_outside(code: CodeType) -> set[str]:
+    """Return the names outside of all functions that code reads, or a function inside it."""
+    own = {step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL"}
+    return own.union(*(_read_from_outside(part) for part in code.co_consts if isinstance(part, CodeType)))

@@ -29,7 +29,7 @@ IMAGES = [
 ]
 
 SIZES = dict(image_size=4, patch_size=2, in_channels=1, num_classes=WIDTH) | TWO_BLOCKS
-BLANK = torch.zeros(200, 1, 4, 4)
+BLANK = torch.zeros(120, 1, 4, 4)
 
 
 def _head_on_all_tokens(cls: type[nn.Module], mapping: Mapping) -> None:

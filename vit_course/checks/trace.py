@@ -11,24 +11,28 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from vit_course.checks.compare import TOLERANCE, same
+from vit_course.checks.learner import running
 from vit_course.checks.variants import noted
-from vit_course.checks.verdict import CATALOGUE, sentence
+from vit_course.checks.verdict import CATALOGUE, fail, sentence
 
 MOST_TENSORS, MOST_TITLES = 3000, 5
 
 
 class Recorder(TorchFunctionMode):
-    """Keeps a copy of every tensor that goes through torch and has one of the sizes that are looked for, or any."""
+    """Keeps a copy of every tensor that goes through torch and has one of the sizes that are looked for, or any.
 
-    def __init__(self, sizes: set[int] | None) -> None:
+    Notes the names of the functions too.
+    """
+
+    def __init__(self, sizes: set[int] | None = None) -> None:
         super().__init__()
-        self.sizes, self.seen, self.calls = sizes, [], 0
+        self.sizes, self.seen, self.names = sizes, [], set()
         self.known: dict[tuple[int, int], Tensor] = {}  # by identity and version; kept, so that no other gets its id
 
     def __torch_function__(self, func: Callable, types: tuple, args: tuple = (), kwargs: dict | None = None) -> object:
         """Run the function, and keep what it takes and gives."""
         out = func(*args, **(kwargs or {}))
-        self.calls += 1
+        self.names.add(func.__name__)
         for value in (*args, out):
             for tensor in value if isinstance(value, (tuple, list)) else [value]:
                 if isinstance(tensor, Tensor) and (self.sizes is None or tensor.numel() in self.sizes):
@@ -40,6 +44,23 @@ class Recorder(TorchFunctionMode):
         if key not in self.known and len(self.seen) < MOST_TENSORS and tensor.is_floating_point():
             self.known[key] = tensor
             self.seen.append((tensor.detach().clone(), _size(tensor)))
+
+
+def recorded(function: Callable, *args: object) -> Recorder:
+    """Return what a learner's function calls, and all tensors that it makes."""
+    with running(), torch.no_grad(), Recorder() as recorder:
+        function(*args)
+    return recorder
+
+
+def forbids(name: str, *args: object, says: str = "learner.forbidden") -> Callable:
+    """Return a behavior that refuses code in which a function of torch does what the task asks to write out."""
+
+    def behavior(function: Callable, mapping: None) -> None:
+        if name in recorded(function, *args).names:
+            raise fail(says, name=name)
+
+    return behavior
 
 
 @dataclass
@@ -119,7 +140,7 @@ class Progress:
                     run()
             except Exception:
                 self.right = set()
-            self.seen, self.tensors = self.seen and recorder.calls > 0, self.tensors or recorder.seen
+            self.seen, self.tensors = self.seen and bool(recorder.names), self.tensors or recorder.seen
             self.right = {stage for stage in self.right if _is_among(values[stage], recorder.seen)}
             if not self.right:
                 break

@@ -2,7 +2,7 @@
 
 A function that stands for a class takes the course's module, whose weights it uses, as ``self``. Names of variables are
 the stages that a check looks for in a learner's computation. ``tests/test_checks.py`` shows that each is equal to the
-course's own.
+course's own, whose docstrings hold here too.
 """
 
 import math
@@ -24,13 +24,11 @@ def drop(module, x):
 
 
 def patchify(images, patch_size):
-    """Images as lists of flattened patches."""
     patches = rearrange(images, "b c (gh p1) (gw p2) -> b (gh gw) (c p1 p2)", p1=patch_size, p2=patch_size)
     return patches
 
 
 def unpatchify(patches, *, patch_size, image_size, channels=3):
-    """Patches put back into images."""
     height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
     gh, gw = height // patch_size, width // patch_size
     pattern = "b (gh gw) (c p1 p2) -> b c (gh p1) (gw p2)"
@@ -39,14 +37,12 @@ def unpatchify(patches, *, patch_size, image_size, channels=3):
 
 
 def patch_embedding(self, images):
-    """A token for each patch."""
     patches = patchify(images, self.patch_size)
     tokens = patches @ self.projection.weight.T + self.projection.bias
     return tokens
 
 
 def image_embedding(self, images):
-    """Eq. 1: a class token, the patches, and a position for each."""
     patch_tokens = patch_embedding(self.patch_embedding, images)
     class_token = self.class_token.expand(len(images), -1, -1)
     positions = self.pos_embedding
@@ -59,7 +55,6 @@ def image_embedding(self, images):
 
 
 def attention_weights(query, key):
-    """How much each query attends to each key."""
     e = query.shape[-1]
     scores = query @ key.mT
     scaled = scores * e**-0.5
@@ -68,7 +63,6 @@ def attention_weights(query, key):
 
 
 def scaled_dot_product_attention(query, key, value, rate=0.0):
-    """The values of all keys, weighted."""
     weights = attention_weights(query, key)
     kept = F.dropout(weights, rate)
     out = kept @ value
@@ -76,19 +70,16 @@ def scaled_dot_product_attention(query, key, value, rate=0.0):
 
 
 def split_heads(projected, num_heads):
-    """Queries, keys and values of all heads."""
     parts = rearrange(projected, "b s (three heads e) -> three b heads s e", three=3, heads=num_heads)
     return parts
 
 
 def merge_heads(out):
-    """The outputs of all heads, side by side."""
     merged = rearrange(out, "b heads s e -> b s (heads e)")
     return merged
 
 
 def multi_head_attention(self, x, rate=None):
-    """Self-attention of several heads."""
     projected = x @ self.qkv.weight.T + self.qkv.bias
     query, key, value = split_heads(projected, self.num_heads)
     rate = self.attention_dropout if rate is None else rate
@@ -102,7 +93,6 @@ def multi_head_attention(self, x, rate=None):
 
 
 def layer_norm(x, weight, bias, eps):
-    """Each token with mean 0 and variance 1, then scaled and shifted."""
     mean = x.mean(dim=-1, keepdim=True)
     centered = x - mean
     variance = x.var(dim=-1, correction=0, keepdim=True)
@@ -112,7 +102,6 @@ def layer_norm(x, weight, bias, eps):
 
 
 def mlp_block(self, x):
-    """Two linear layers with GELU between them."""
     hidden = x @ self.linear_1.weight.T + self.linear_1.bias
     active = F.gelu(hidden)
     kept = drop(self, active)
@@ -121,7 +110,6 @@ def mlp_block(self, x):
 
 
 def encoder_block(self, x):
-    """Attention and the MLP, each normalized before and added to its input."""
     read = layer_norm(x, self.ln_1.weight, self.ln_1.bias, eps=1e-6)
     attended = multi_head_attention(self.self_attention, read)
     first = drop(self, attended)
@@ -132,7 +120,6 @@ def encoder_block(self, x):
 
 
 def encoder(self, x):
-    """All blocks, then a final normalization."""
     for layer in self.layers:
         x = encoder_block(layer, x)
     stream = x
@@ -143,7 +130,6 @@ def encoder(self, x):
 
 
 def vision_transformer(self, images):
-    """The logits of images."""
     tokens = image_embedding(self.embedding, images)
     encoded = encoder(self.encoder, tokens)
     if self.pool == "token":  # noqa: SIM108
@@ -157,7 +143,6 @@ def vision_transformer(self, images):
 
 
 def learning_rate_schedule(step, *, total_steps, warmup_steps, peak, final=0.0):
-    """The rate of a step: a warm-up, then half a cosine."""
     if step < warmup_steps:
         return peak * (step + 1) / warmup_steps
     top = max(warmup_steps - 1, 0)
@@ -167,7 +152,6 @@ def learning_rate_schedule(step, *, total_steps, warmup_steps, peak, final=0.0):
 
 
 def train_step(model, optimizer, images, labels, *, label_smoothing=0.0, max_grad_norm=None):
-    """One step of the optimizer, and the loss before it."""
     model.train()
     logits = model(images)
     loss = F.cross_entropy(logits, labels, label_smoothing=label_smoothing)
@@ -180,7 +164,6 @@ def train_step(model, optimizer, images, labels, *, label_smoothing=0.0, max_gra
 
 
 def evaluate(model, dataset, *, batch_size=256):
-    """The mean loss and the accuracy of a data set."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     losses, rights, sizes = [], [], []
@@ -203,7 +186,6 @@ def evaluate(model, dataset, *, batch_size=256):
 
 
 def replace_head(model, num_classes):
-    """A frozen model with a new head of zeros."""
     for parameter in model.parameters():
         parameter.requires_grad = False
     model.head = nn.Linear(model.head.in_features, num_classes)
@@ -213,7 +195,6 @@ def replace_head(model, num_classes):
 
 
 def fine_tune(model, images, labels, *, steps, peak, batch_size=32, seed=0):
-    """The losses of some steps with AdamW and a schedule."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=peak)
     generator = torch.Generator().manual_seed(seed)
@@ -227,7 +208,6 @@ def fine_tune(model, images, labels, *, steps, peak, batch_size=32, seed=0):
 
 
 def resize_positions(positions, old_grid, new_grid):
-    """Position embeddings, interpolated as a picture."""
     class_row, rows = positions[:, :1], positions[:, 1:]
     picture = rearrange(rows, "1 (gh gw) d -> 1 d gh gw", gh=old_grid[0])
     resized = F.interpolate(picture, size=new_grid, mode="bicubic", antialias=True)
@@ -239,7 +219,6 @@ def resize_positions(positions, old_grid, new_grid):
 
 
 def attention_rollout(maps):
-    """The attention of all layers, multiplied."""
     matrices = []
     for layer in maps:
         attention = layer.mean(dim=1)
@@ -252,7 +231,6 @@ def attention_rollout(maps):
 
 
 def attention_distance(maps, grid_size):
-    """How far each head looks on average, in patches."""
     gh, gw = grid_size
     place = torch.arange(gh * gw)
     row, column = place // gw, place % gw
@@ -265,7 +243,6 @@ def attention_distance(maps, grid_size):
 
 
 def nearest(features, queries, count):
-    """The most similar features of each query."""
     features = features / features.norm(dim=-1, keepdim=True)
     queries = queries / queries.norm(dim=-1, keepdim=True)
     similarity = queries @ features.T
@@ -274,7 +251,6 @@ def nearest(features, queries, count):
 
 
 def silence_heads(model, heads):
-    """The model with the columns of some heads set to zero."""
     for layer, head in heads:
         attention = model.encoder.layers[layer].self_attention
         e = attention.qkv.in_features // attention.num_heads
@@ -417,7 +393,8 @@ def patch_similarity(patches):
 
 def linear_weight(conv_weight):
     """A convolution's filters as the weight of a linear layer."""
-    return rearrange(conv_weight, "d c p1 p2 -> d (p1 p2 c)")
+    weight = rearrange(conv_weight, "d c p1 p2 -> d (p1 p2 c)")
+    return weight
 
 
 def prepend_class_token(class_token, patch_tokens):
