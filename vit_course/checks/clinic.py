@@ -131,10 +131,7 @@ def _what_moves(cls: type[nn.Module], mapping: Mapping) -> None:
 
 # --- 5 paths ---------------------------------------------------------------------------------------------------------
 
-PATHS = [
-    Case("evaluation", (formula(5, 3, 4), 0.25, False)),
-    Case("training at rate 0", (formula(4, 2, 6), 0.0, True)),
-]
+PATHS = [Case("evaluation", (formula(5, 3, 4), 0.25, False)), Case("training at rate 0", (formula(4, 2, 6), 0.0, True))]
 RATE, IMAGES = 0.2, 4000
 
 

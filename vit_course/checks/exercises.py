@@ -89,11 +89,7 @@ _exercise(
     stages=("lengths", "unit"),
     behaviors=[forbids("cosine_similarity", formula(2, 3, 4))],
 )
-_exercise(
-    "linear_weight",
-    Case("three channels", (formula(7, 3, 4, 4),)),
-    Case("two channels", (formula(5, 2, 2, 2),)),
-)
+_exercise("linear_weight", Case("three channels", (formula(7, 3, 4, 4),)), Case("two channels", (formula(5, 2, 2, 2),)))
 _exercise(
     "prepend_class_token",
     Case("six images", (formula(1, 1, 8), formula(6, 9, 8, start=51))),

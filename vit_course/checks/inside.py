@@ -46,13 +46,7 @@ GRIDS = [
 ]
 
 
-declare(
-    "attention_distance",
-    inside.attention_distance,
-    [GRIDS],
-    stages=["distance weights", "spread"],
-    most=3,
-)
+declare("attention_distance", inside.attention_distance, [GRIDS], stages=["distance weights", "spread"], most=3)
 
 # --- nearest neighbors -----------------------------------------------------------------------------------------------
 
@@ -87,12 +81,7 @@ def _neighbors(search: Callable, case: Case) -> Neighbors:
 
 
 declare(
-    "nearest",
-    inside.nearest,
-    [SEARCHES],
-    stages=["features queries", "similarity", "values"],
-    run=_neighbors,
-    most=3,
+    "nearest", inside.nearest, [SEARCHES], stages=["features queries", "similarity", "values"], run=_neighbors, most=3
 )
 
 # --- silenced heads --------------------------------------------------------------------------------------------------
@@ -169,11 +158,4 @@ def _left_alone(before: nn.Module, after: nn.Module) -> None:
         raise fail("silence_heads.never_trains")
 
 
-declare(
-    "silence_heads",
-    inside.silence_heads,
-    [MODELS],
-    run=_logits_of_copy,
-    most_calls=300,
-    writes=True,
-)
+declare("silence_heads", inside.silence_heads, [MODELS], run=_logits_of_copy, most_calls=300, writes=True)
