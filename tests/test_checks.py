@@ -56,6 +56,13 @@ def test_a_mistake_of_a_part_is_named_in_the_whole_model():
     assert "rows sum to 0.500, not 1" in str(failure)
 
 
+@pytest.mark.parametrize("name", ["mlp_block.out_not_dropped", "encoder_block.rates_swapped"])
+def test_an_encoder_names_what_dropout_misses_in_its_blocks(name):
+    check = CHECKS["encoder"]
+    (mistake,) = [known for known in check.known(drawn=True) if known.id == name]
+    assert refused(check, check.made_with(mistake)).mistakes == (name,)
+
+
 @pytest.mark.parametrize("name", SHOWN)
 def test_the_twin_and_the_reference_pass(name):
     check = SHOWN[name]
