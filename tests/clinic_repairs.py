@@ -48,7 +48,11 @@ WRONG = [
     (5, {"if not training or rate == 0.0:\n        return branch\n    ": ""}, "wrong for evaluation"),
     (6, {'"ij"': '"xy"', "corners=True": "corners=False"}, r"mistakes\.\n  1\. Square grids .*\n  2\. The corners"),
     (7, {"hidden_at]": "hidden_at.flip(1)]"}, r"some patches are still not at their places"),
-    (7, {"return out": f"return {NO_PREDICTION}[numbers, {ORDER}]"}, r"1\. The patches are moved, .*\n  2\. Zeros take"),
+    (
+        7,
+        {"return out": f"return {NO_PREDICTION}[numbers, {ORDER}]"},
+        r"1\. The patches are moved, .*\n  2\. Zeros take",
+    ),
     (8, {DARKER: "", LABEL: FEW}, r"1\. All colors .*level 0\.\n  2\. The label is still put together with 3"),
     (8, {DARKER: "", LEVELS: "(colors * count).long()", "2**bits": "bits"}, r"1\. A channel .*\.\n  2\. Colors of the"),
     (8, {DARKER: "", EDGES: "torch.arange(count) / count"}, r"2\. There are too many edges: 8 .* 7 edges, all"),

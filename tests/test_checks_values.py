@@ -77,6 +77,7 @@ WRONG = [
     ("part [1] of the result: expected 5, got 4", lambda n: [n, 4], lambda n: [n, 5], [1]),
     ("got nan", lambda x: x / 0 * 0, lambda x: x + 0, [TENSOR]),
     ("expected 'b n d', got 'b d n'", lambda n: "b d n", lambda n: "b n d", [1]),
+    ("another kind of result", lambda n: str(n), lambda n: n, [3]),
     ("in place", lambda x: x.mul_(2), lambda x: 2 * x, [TENSOR]),
     ("in place", lambda a: np.multiply(a, 2, out=a), lambda a: 2 * a, [IMAGES]),
     ("in place", lambda xs: [xs.pop(), xs[0]], lambda xs: [xs[1], xs[0]], [[TENSOR, IMAGES]]),

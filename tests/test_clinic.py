@@ -68,6 +68,7 @@ BY_NUMBER = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.numb
 def test_there_are_twelve_cases_in_order():
     assert [case.number for case in CASES] == list(range(1, 13))
     assert len(NAMES) == len(set(NAMES)) == 12
+    assert len(HALF_REPAIRS) == 9
 
 
 @BY_NUMBER
