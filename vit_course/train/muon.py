@@ -36,21 +36,27 @@ class Muon(torch.optim.AdamW):
     def step(self, closure: None = None) -> None:
         """Change all parameters that have a gradient; the matrices' gradients are cleared."""
         for group in self.param_groups:
+            same_shape: dict[torch.Size, list[Tensor]] = {}
             for weight in group["params"] if group.get("parts") else []:
-                self._step_of_matrices(weight, group)
-                weight.grad = None  # AdamW passes over parameters without a gradient
+                same_shape.setdefault(weight.shape, []).append(weight)
+            for weights in same_shape.values():  # together, which is faster
+                self._step_of_matrices(weights, group)
         super().step()
 
-    def _step_of_matrices(self, weight: Tensor, group: dict) -> None:
-        # AdamW expects a count of steps in every state that it loads
-        state = self.state[weight] or dict(step=torch.tensor(0.0), momentum=torch.zeros_like(weight))
-        self.state[weight] = state
-        state["step"] += 1
-        state["momentum"].lerp_(weight.grad, 1 - MOMENTUM)
-        update = weight.grad.lerp(state["momentum"], MOMENTUM).unflatten(0, (group["parts"], -1))
-        length = 0.2 * max(update.shape[1:]) ** 0.5
-        weight.mul_(1 - group["lr"] * group["weight_decay"])
-        weight.add_(orthogonalized(update).flatten(0, 1), alpha=-group["lr"] * length)
+    def _step_of_matrices(self, weights: list[Tensor], group: dict) -> None:
+        updates = torch.stack([self._momentum(weight) for weight in weights]).unflatten(1, (group["parts"], -1))
+        length = 0.2 * max(updates.shape[2:]) ** 0.5
+        for weight, update in zip(weights, orthogonalized(updates).flatten(1, 2), strict=True):
+            weight.mul_(1 - group["lr"] * group["weight_decay"])
+            weight.add_(update, alpha=-group["lr"] * length)
+            weight.grad = None  # AdamW passes over parameters without a gradient
+
+    def _momentum(self, weight: Tensor) -> Tensor:
+        if not self.state[weight]:  # AdamW expects a count of steps in every state that it loads
+            self.state[weight] = dict(step=torch.tensor(0.0), momentum=torch.zeros_like(weight))
+        self.state[weight]["step"] += 1
+        momentum = self.state[weight]["momentum"].lerp_(weight.grad, 1 - MOMENTUM)
+        return weight.grad.lerp(momentum, MOMENTUM)
 
 
 def muon_groups(model: VisionTransformer, weight_decay: float) -> list[dict]:
