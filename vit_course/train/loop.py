@@ -129,10 +129,11 @@ class Trainer:
         images, generator = images.to(self.config.device), self.generator("augmentation", step)
         images = random_flip(images, generator) if recipe.flip else images
         images = random_crop(images, recipe.crop, generator) if recipe.crop else images
+        images, labels = share(images), share(labels)
         images = shrunk(images, recipe.small_side) if step < recipe.small_share * self.total_steps else images
         torch.manual_seed(self.generator("dropout", step, self.processes.rank).initial_seed())
         options = dict(label_smoothing=recipe.label_smoothing, max_grad_norm=recipe.max_grad_norm)
-        loss = regularized_train_step(self.trained, self.optimizer, share(images), share(labels), **options)
+        loss = regularized_train_step(self.trained, self.optimizer, images, labels, **options)
         loss, stops = self.processes.means(loss, float(self.stop_requested))
         self.stopping = stops > 0
         if not math.isfinite(loss):
