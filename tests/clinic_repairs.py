@@ -18,7 +18,7 @@ LEVELS, EDGES = "torch.bucketize(colors, edges)", "torch.arange(1, count) / coun
 CHANNELS_LAST = {
     "torch.zeros(1, 1, size, size)": "torch.zeros(1, size, size, 1)",
     "regions[:, :, rows, columns]": "regions[:, rows, columns]",
-    "1 1 (a p) (b q)": "1 (a p) (b q) 1",
+    "1 1 (y p) (x q)": "1 (y p) (x q) 1",
 }
 FEW, NO_PREDICTION = "(red * bits + green) * bits + blue", "torch.cat([visible, 0 * predicted], dim=1)"
 WEIGHT = "1 - box.float().mean()"

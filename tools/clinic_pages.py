@@ -30,7 +30,7 @@ def clinic_pages() -> dict[str, str]:
     rows = [f"{number}. [{title}](#10.{number}-)" for number, title in titles.items()]
     tree = ["```{toctree}", ":hidden:", "", *(f"/{case_page(number)}" for number in titles), "```"]
     list_of_cases = "\n".join(["## The cases", "", *rows, "", *tree])
-    place = next(k for k, cell in enumerate(parts[0]) if "## What to measure" in "".join(cell["source"]))
+    place = next(k for k, cell in enumerate(parts[0]) if "## Beyond the twelve cases" in "".join(cell["source"]))
     parts[0].insert(place, {"cell_type": "markdown", "id": "cases", "metadata": {}, "source": list_of_cases})
     pages = {case_page(number) if number else CLINIC: cells for number, cells in parts.items()}
     return {path: json.dumps(notebook | {"cells": cells}, ensure_ascii=False) for path, cells in pages.items()}
