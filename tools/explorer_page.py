@@ -17,7 +17,7 @@ from tools.site_links import ROOT
 from vit_course.data import load_sample
 from vit_course.explore.explorer import FIGURES
 from vit_course.resource_files import resource
-from vit_course.weights import SHIPPED
+from vit_course.weights import SHIPPED, load_trained
 
 IMAGES = 24  # the first ones of the course's sample: all ten classes, and three that the model gets wrong
 ABLATION_IMAGES = 200  # of lesson 9
@@ -36,11 +36,13 @@ def write_explorer(folder: Path) -> None:
     shutil.copyfile(ROOT / "docs" / "_static" / "fonts" / FONT, parts / FONT)
     shutil.copyfile(page / "explorer.html", folder / "explorer.html")
     sample = load_sample()
+    model, _ = load_trained("fashion_mnist")
     pixels = (sample.images * 255).round().byte().numpy()
     shipped = {
         "model": text(planes(Path(resource(SHIPPED["fashion_mnist"])).read_bytes())),
         "images": text(pixels[:IMAGES].tobytes()),
         "labels": sample.labels[:IMAGES].tolist(),
+        "answers": model(sample.normalized().images[:IMAGES]).argmax(dim=1).tolist(),
     }
     (parts / "shipped.js").write_text(f"vit.shipped = {json.dumps(shipped)};\n", encoding="utf-8")
     for_ablation = json.dumps(text(pixels[:ABLATION_IMAGES].tobytes()))

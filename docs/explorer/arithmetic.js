@@ -241,19 +241,20 @@
   const learned = (words) => ({ lines: [words] });
   const PLACED = "return self.dropout(tokens + self.pos_embedding)";
   const READ = "return self.head(tokens[:, 0])";
+  const JOINED = "The class token comes before the tokens of the patches.";
+  const JOIN = "tokens = torch.cat([class_token, patch_tokens], dim=1)";
   const CLASS_TOKEN = "The class token is learned. At this point it is the same for every image.";
   const OF_MODEL = {
     patches: ["Pixel of a patch",
       "The brightness of a pixel is normalized, with statistics of all training images.",
       "patches",
-      'return rearrange(images, "b c (gh p1) (gw p2) -> b (gh gw) (c p1 p2)", '
-        + "p1=patch_size, p2=patch_size)",
+      "images = (self.images - self.mean[:, None, None]) / self.std[:, None, None]",
       (_, patch, i) => pixel(patch, i)],
     tokens: ["Token",
       "The linear projection computes each feature of a token from all values of its patch.",
-      "projection", "tokens = torch.cat([class_token, patch_tokens], dim=1)",
+      "projection", "return self.projection(patchify(images, self.patch_size))",
       (_, i, f) => (i ? linear("embedding.patch_embedding.projection", f, "patches", i - 1)
-        : learned(CLASS_TOKEN))],
+        : { ...learned(CLASS_TOKEN), operation: JOINED, code: JOIN })],
     positions: ["Position embedding",
       "Each position has a learned vector, the position embedding.",
       "positions", PLACED,
@@ -318,7 +319,7 @@
     const byClass = ["logits", "probabilities"].includes(part);
     if (byClass) return `class ${explorer.model.about.class_names[column]}`;
     if (part === "patches") return `patch ${row}, value ${column}`;
-    if (pair) words.push(`from ${tokenName(row)} to ${tokenName(column)}`);
+    if (pair) words.push(explorer.pairName(part, row, column));
     else words.push(...(part === "pooled" ? [] : [tokenName(row)]), `feature ${column}`);
     return words.join(", ");
   }

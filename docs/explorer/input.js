@@ -72,6 +72,7 @@
 
   function clear() {
     explorer.picture = vit.tensor(explorer.picture.shape);
+    state.without = [];
     drawn();
   }
 
@@ -113,6 +114,7 @@
     show(0);
     explorer.unchanged = vit.forward(model, explorer.picture);
     explorer.fitModel();
+    makeImages(vit.shipped.labels); // its answers are not known
     explorer.refresh();
     explorer.say(`${file.name} is loaded.`);
     const words = `${describe(file.name)}. Load the page again to return.`;
@@ -140,7 +142,8 @@
     }
   }
 
-  function makeImages() {
+  // `answers`: the class that the model predicts for each image
+  function makeImages(answers) {
     const host = document.getElementById("images");
     host.replaceChildren(...vit.shipped.labels.map((label, image) => {
       const canvas = element("canvas");
@@ -148,10 +151,15 @@
         const gray = explorer.images[image * area + i];
         return packed(gray, gray, gray);
       });
+      const wrong = answers[image] !== label;
+      const title = `Image ${image}, ${explorer.labelNames[label]}`
+        + (wrong ? `; the model predicts ${explorer.labelNames[answers[image]]}` : "");
       return element("button", {
         type: "button",
+        class: wrong && "wrong",
         "data-image": image,
-        "aria-label": `Image ${image}, ${explorer.labelNames[label]}`,
+        "aria-label": title,
+        title,
         onclick: () => explorer.set({ image }),
       }, canvas);
     }));

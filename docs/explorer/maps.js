@@ -23,6 +23,15 @@
     }));
   }
 
+  // the key token of the score or weight that is explained, if its map is shown; otherwise null
+  function keyToken() {
+    const at = `layers.${state.layer}.`;
+    const [name, where] = (state.cell ?? ":").split(":");
+    const [head, , key] = where.split(".").map(Number);
+    const isPair = [`${at}scores`, `${at}weights`].includes(name);
+    return isPair && head === state.head ? key : null;
+  }
+
   /**
    * The map of a tensor: of the chosen layer if `ofLayer`, and of the chosen head if the tensor has
    * one matrix per head. `rows` and `columns` name its axes, `cell` is a cell's size in pixels.
@@ -42,13 +51,13 @@
       if (rows === "token") return `${explorer.tokenName(i)}, `;
       return rows === "patch" ? `patch ${i}, ` : "";
     };
-    const column = (j) => {
-      return columns === "key token" ? `to ${explorer.tokenName(j)}` : `${columns} ${j}`;
+    const place = (i, j) => {
+      return columns === "key token" ? explorer.pairName(part, i, j) : `${row(i)}${columns} ${j}`;
     };
     const map = cells(figure, {
       label: `${title}. Arrow keys move, Enter explains a number.`,
       shape,
-      words: (i, j) => `${row(i)}${column(j)}: ${number(explorer.value(name(), index(i, j)))}`,
+      words: (i, j) => `${place(i, j)}: ${number(explorer.value(name(), index(i, j)))}`,
       pin(i, j) {
         const cell = `${name()}:${index(i, j).join(".")}`;
         explorer.set(rows ? { token: rows === "patch" ? i + 1 : i, cell } : { cell });
@@ -76,15 +85,17 @@
       const [height, width] = shape();
       repaint(height, width);
       const marks = [];
-      if (rows === "token") marks.push(["row", state.token, 0, 1, width]);
+      const key = ["keys", "values"].includes(part) ? keyToken() : null;
+      if (key !== null) marks.push(["row other", key, 0, 1, width]);
+      else if (rows === "token") marks.push(["row", state.token, 0, 1, width]);
       if (rows === "patch" && state.token) marks.push(["row", state.token - 1, 0, 1, width]);
       const [pinned, where] = (state.cell ?? ":").split(":");
-      const place = where.split(".").map(Number);
-      const visible = pinned === name() && (place.length === 2 || place[0] === state.head);
-      if (visible) marks.push(["pin", ...place.slice(-2)]);
+      const at = where.split(".").map(Number);
+      const visible = pinned === name() && (at.length === 2 || at[0] === state.head);
+      if (visible) marks.push(["pin", ...at.slice(-2)]);
       map.mark(marks);
     });
   }
 
-  Object.assign(explorer, { cells, tensorMap, limitsOf });
+  Object.assign(explorer, { cells, tensorMap, limitsOf, keyToken });
 }

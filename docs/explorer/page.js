@@ -10,7 +10,7 @@
   explorer.labelNames = explorer.model.about.class_names;
   explorer.show(0);
   explorer.unchanged = vit.forward(explorer.model, explorer.picture);
-  explorer.makeImages();
+  explorer.makeImages(vit.shipped.answers);
   explorer.fitModel();
   explorer.makeViews();
   explorer.makeTour();

@@ -28,6 +28,7 @@
   };
 
   // how far the logit of the predicted class falls when each patch is left out, one after the other
+  const LARGE_EFFECT = 2; // from here on, the color is the strongest one, for every image
   const effects = { version: -1, falls: [], done: true };
   function measureEffects() {
     const version = explorer.version;
@@ -60,6 +61,13 @@
     return { index, name: explorer.model.about.class_names[index], share: data[index] };
   }
 
+  function effectWords(fall) {
+    if (fall === undefined) return "not measured yet";
+    const size = number(Math.abs(fall));
+    if (Number(size) === 0) return "no effect on the logit";
+    return `without it, the logit ${fall > 0 ? "falls" : "rises"} by ${size}`;
+  }
+
   let picture, overlay;
   let preview = null; // the head under the mouse
   function makePicture() {
@@ -68,9 +76,9 @@
       const token = row * grid().columns + column + 1;
       const words = [tokenName(token)];
       const weight = weightsTo(state.layer, state.head, state.token)[token];
-      const fall = effects.falls[token - 1] ?? 0;
-      if (state.overlay === "attention") words.push(`weight ${number(weight, 4)}`);
-      if (state.overlay === "effect") words.push(`without it, the logit falls by ${number(fall)}`);
+      if (state.without.includes(token - 1)) words.push("left out");
+      else if (state.overlay === "attention") words.push(`weight ${number(weight, 4)}`);
+      else if (state.overlay === "effect") words.push(effectWords(effects.falls[token - 1]));
       return words.join(", ");
     };
     picture = explorer.cells(byId("picture"), {
@@ -103,16 +111,17 @@
     const { layer, head } = preview ?? state;
     const weights = weightsTo(layer, head, state.token);
     if (state.overlay === "effect") measureEffects();
-    const limit = Math.max(...effects.falls.map(Math.abs), 1e-9);
     paint(overlay, rows, columns, (patch) => {
       if (state.overlay === "attention") return drawing.attentionOverlay(weights[patch + 1]);
       const fall = state.overlay === "effect" ? effects.falls[patch] ?? 0 : 0;
-      const opacity = 210 * Math.abs(fall / limit);
+      const opacity = 210 * Math.sqrt(Math.min(Math.abs(fall) / LARGE_EFFECT, 1));
       return fall > 0 ? packed(225, 60, 60, opacity) : packed(60, 130, 230, opacity);
     });
     const place = (patch) => [Math.floor(patch / columns), patch % columns];
     const marks = state.without.map((patch) => ["out", ...place(patch)]);
     if (state.token) marks.push(["pin", ...place(state.token - 1)]);
+    const key = explorer.keyToken();
+    if (key) marks.push(["pin other", ...place(key - 1)]);
     picture.mark(marks);
     const most = Math.max(...effects.falls, 0);
     const about = {
@@ -121,7 +130,7 @@
         + `${layer}, head ${head}. Its weight for the class token is ${number(weights[0], 3)}.`,
       effect: effects.done
         ? `Red: without this patch, the logit of “${top().name}” falls, by ${number(most, 2)} `
-          + "at most. Blue: it rises."
+          + `at most. Blue: it rises. Strongest color: ${LARGE_EFFECT} or more.`
         : `Each patch is left out in turn: ${effects.falls.length} of ${grid().count}.`,
     };
     byId("overlay-words").textContent = about[state.overlay];

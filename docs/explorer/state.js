@@ -68,6 +68,9 @@ globalThis.explorer = {};
     const pinned = "cell" in choices && choices.cell && choices.cell !== state.cell;
     if (choices.image !== undefined && choices.image !== null) explorer.show(choices.image);
     Object.assign(state, choices);
+    if (choices.cell) explorer.openSheet(true);
+    const another = choices.image ?? choices.shuffle; // not a stroke of a drawing
+    if (another !== undefined) document.getElementById("image-panel").scrollTop = 0;
     if (Object.keys(choices).some((name) => name in UNCHANGED || name === "image")) {
       refresh("image" in choices);
     } else draw();
@@ -122,11 +125,14 @@ globalThis.explorer = {};
     const patch = token - 1;
     return `patch ${patch} (row ${Math.floor(patch / columns)}, column ${patch % columns})`;
   };
+  const pairName = (part, i, j) => (part === "weights"
+    ? `${tokenName(i)} attends to ${tokenName(j)}`
+    : `query of ${tokenName(i)}, key of ${tokenName(j)}`);
 
   const percent = (share) => drawing.percent(share, 1);
   const say = (words) => { document.getElementById("status").textContent = words; };
 
   Object.assign(explorer, { CHOICES, UNCHANGED, state, set, read, refresh, draw, onDraw });
-  Object.assign(explorer, { compute, changed, order, grid, tokenName });
+  Object.assign(explorer, { compute, changed, order, grid, tokenName, pairName });
   Object.assign(explorer, { percent, say });
 }

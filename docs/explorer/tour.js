@@ -17,7 +17,11 @@
     place.scrollIntoView({ block: fits ? "center" : "start" });
   }
 
+  let own = null; // what the visitor had drawn or opened before the tour
   function go(step) {
+    if (!state.step && state.image === null) {
+      own = { picture: explorer.picture, caption: explorer.caption };
+    }
     const { choices } = steps[step - 1].dataset;
     const wanted = explorer.read(choices);
     const named = [...new URLSearchParams(choices).keys()].map((name) => [name, wanted[name]]);
@@ -27,7 +31,10 @@
   }
 
   function close() {
-    explorer.set({ ...explorer.UNCHANGED, step: 0 });
+    const image = own && state.image !== null ? { image: null } : {};
+    if ("image" in image) Object.assign(explorer, own);
+    own = null;
+    explorer.set({ ...explorer.UNCHANGED, ...image, step: 0 });
     try { localStorage.setItem("explorer-tour", "seen"); } catch { /* nothing can be stored */ }
     byId("start-tour").focus({ preventScroll: true });
   }

@@ -49,6 +49,8 @@
     const was = top(explorer.unchanged);
     byId("before-words").textContent = explorer.changed()
       ? `The marks show the unchanged model: ${was.name}, ${percent(was.share)}.`
+        + (state.shuffle && !state.positions
+          ? " Without positions, the order of the patches makes no difference." : "")
       : "These are the probabilities of the unchanged model.";
     byId("label").textContent = explorer.caption;
     byId("e").textContent = explorer.model.sizes.hidden_dim / explorer.model.sizes.num_heads;
@@ -72,7 +74,7 @@
         const canvas = element("canvas");
         const show = element("button", {
           type: "button", class: "thumb", "aria-label": `Show layer ${layer}, head ${head}`,
-          onclick: () => explorer.set({ layer, head }),
+          onclick: () => explorer.set({ layer, head, overlay: "attention" }),
           onpointerenter: () => explorer.previewHead({ layer, head }),
           onpointerleave: () => explorer.previewHead(null),
         }, canvas);
@@ -128,6 +130,7 @@
     }
     byId("positions").checked = state.positions;
     byId("draw-tools").hidden = state.tool !== "draw";
+    byId("without-words").hidden = state.tool !== "without";
     byId("shuffle").setAttribute("aria-pressed", state.shuffle > 0);
     byId("reset").disabled = !explorer.changed();
     for (const button of document.querySelectorAll("#images button")) {
@@ -169,24 +172,27 @@
     const words = element("figcaption");
     const shape = () => [explorer.model.sizes.in_channels * grid().patch, grid().patch];
     host.replaceChildren(words);
-    const patch = () => Math.max(state.token - 1, 0);
+    const patch = () => state.token - 1; // −1 for the class token, which has no pixels
     const zoom = explorer.cells(host, {
       label: "The pixels of the selected patch. Arrow keys move, Enter explains a number.",
       shape,
       words: (row, column) => {
+        if (!state.token) return "The class token has no pixels.";
         const value = explorer.value("patches", [patch(), row * grid().patch + column]);
         return `pixel (${row}, ${column}): ${number(value)}`;
       },
       pin(row, column) {
-        explorer.follow("patches", [patch(), row * grid().patch + column]);
+        if (state.token) explorer.follow("patches", [patch(), row * grid().patch + column]);
       },
     });
     explorer.onDraw(() => {
       const [rows, columns] = shape();
-      words.replaceChildren(element("b", {}, `patch ${patch()}`), ` ${rows} × ${columns}`);
+      const name = state.token ? `patch ${patch()}` : "no patch";
+      words.replaceChildren(element("b", {}, name), ` ${rows} × ${columns}`);
       zoom.size();
       const { mean, std } = explorer.model.about;
       paint(zoom.canvas, rows, columns, (i) => {
+        if (!state.token) return 0;
         const channel = Math.floor(i / columns / columns);
         const value = explorer.value("patches", [patch(), i]);
         const gray = 255 * (value * std[channel] + mean[channel]);
@@ -232,7 +238,7 @@
     };
     if (playing) return stop();
     button.textContent = "Stop";
-    explorer.set({ layer: 0 });
+    explorer.set({ layer: 0, overlay: "attention" });
     playing = setInterval(() => {
       if (state.layer + 1 === explorer.model.sizes.num_layers) return stop();
       explorer.set({ layer: state.layer + 1 });

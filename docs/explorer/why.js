@@ -38,7 +38,7 @@
     const words = `The ${terms.length} products add up to ${number(sumOfProducts)}${added}`;
     return [
       element("p", { class: "sum" }, words),
-      element("table", {}, element("caption", {}, "The largest products come first."),
+      element("table", {}, element("caption", {}, "The largest products come first, and all numbers are rounded."),
         element("thead", {}, element("tr", {}, ...heads, element("td"))),
         element("tbody", {}, ...terms.map((term) => row(term, largest)))),
     ];
@@ -68,7 +68,6 @@
       element("p", {}, element("a", { href: lesson }, `Section ${section} of the course`)),
       ...(table ? tableOf(table) : []),
     );
-    openSheet(true);
     explorer.say(`${title}, ${place}: ${number(found.value, digits)}`);
   }
 

@@ -86,6 +86,62 @@ def test_the_tour_is_true(page):
     assert "“Shirt”, with 79." in words[9]
 
 
+def test_a_map_is_laid_over_the_image_and_the_key_token_is_outlined(page):
+    for name in ("Show layer 2, head 1", "Play through the layers"):
+        page.get_by_role("radio", name="effect").check()
+        page.get_by_role("button", name=name, exact=True).click()
+        expect(page.get_by_role("radio", name="attention")).to_be_checked()
+    page.locator("#play").click()  # stops
+    page.evaluate("explorer.set({ layer: 2 })")
+    click_cell(page, "weights", 25, 17, 50, 50)
+    words = "layer 2, head 1, patch 24 (row 3, column 3) attends to patch 16 (row 2, column 2)"
+    expect(page.locator("#why .place")).to_have_text(words)
+    for part in ("keys", "values"):
+        mark = page.locator(f'[data-part="{part}"] .row')
+        assert mark.evaluate_all("marks => marks.map((mark) => mark.style.top)") == ["34%"]  # row 17 of 50
+    other = page.locator("#picture .other").evaluate("mark => [mark.style.top, mark.style.left].map(parseFloat)")
+    assert other == pytest.approx([200 / 7, 200 / 7], abs=0.01)
+
+
+def test_what_changes_stays_in_sight_and_in_its_place(page):
+    """The left column shows the picture again, and the switches do not drop when a line of text becomes longer."""
+    panel = page.locator("#image-panel")
+    for button in ("#images button >> nth=23", "#shuffle", "#start-tour"):
+        panel.evaluate("panel => { panel.scrollTop = 300 }")
+        assert panel.evaluate("panel => panel.scrollTop") > 100
+        page.locator(button).evaluate("button => button.click()")
+        assert panel.evaluate("panel => panel.scrollTop") == 0
+    page.locator("#tour-close").click()
+    for size in (DESKTOP, PHONE):
+        page.set_viewport_size(size)
+        page.evaluate("explorer.set({ token: 0, off: [] })")
+        switch = page.locator(".switch").first
+        assert switch.bounding_box()["height"] >= 24
+        offset = "table => table.offsetTop"
+        before = page.locator("#heads").evaluate(offset)
+        page.evaluate("explorer.set({ token: 49, off: [...Array(12).keys()].map((i) => `${i >> 2}.${i % 4}`) })")
+        assert page.locator("#heads").evaluate(offset) == before
+
+
+def test_the_code_computes_the_number_and_the_class_token_has_no_pixels(page):
+    code = page.locator("#why code")
+    page.evaluate("explorer.set({ token: 0, cell: 'tokens:0.0' })")
+    expect(code).to_contain_text("torch.cat")
+    expect(page.locator("#zoom figcaption")).to_have_text("no patch 4 × 4")
+    page.evaluate("explorer.set({ cell: 'tokens:1.0' })")
+    expect(code).to_contain_text("self.projection(")
+    page.evaluate("explorer.set({ cell: 'patches:1.0' })")
+    expect(code).to_contain_text("/ self.std")
+
+
+@torch.no_grad()
+def test_images_that_the_model_gets_wrong_are_marked(page):
+    labels, answers = load_sample().labels[:24], MODEL(IMAGES[:24]).argmax(dim=1)
+    wrong = page.locator("#images .wrong").evaluate_all("all => all.map((image) => Number(image.dataset.image))")
+    assert wrong == (labels != answers).nonzero().flatten().tolist()
+    expect(page.locator("#images .wrong").first).to_have_attribute("title", re.compile("predicts T-shirt/top$"))
+
+
 def test_a_click_shows_the_arithmetic_of_an_attention_weight(page):
     """Query, key, their products, the score, the softmax, and weight times value: all as PyTorch computes them."""
     layer, head, i, j = 2, 1, 25, 17
@@ -167,6 +223,10 @@ def test_positions_and_the_order_of_patches(page):
     torch.nn.init.zeros_(without.embedding.pos_embedding)
     assert_bars(page, without, shuffled)
     assert_bars(page, without, IMAGES[:1])
+    expect(page.locator("#before-words")).to_contain_text("the order of the patches makes no difference")
+    for _ in range(2):
+        page.locator("#shuffle").click()
+    assert page.evaluate("explorer.order()") != order
 
 
 @torch.no_grad()
@@ -187,10 +247,24 @@ def test_patches_that_are_left_out_and_their_effects(page):
     assert f"{before:.2f}" == "4.16"  # the last step of the tour says both
     assert falls.max() < 0.06
     torch.testing.assert_close(torch.tensor(page.evaluate("explorer.effects.falls")), falls, rtol=0, atol=1e-4)
-    page.get_by_role("radio", name="leaves out").check()
     box = page.locator("#picture .vit-cells").bounding_box()
+
+    def told(patch):
+        row, column = divmod(patch, 7)
+        page.mouse.move(box["x"] + (column + 0.5) * box["width"] / 7, box["y"] + (row + 0.5) * box["height"] / 7)
+        return page.locator(".vit-tip").inner_text()
+
+    assert f"falls by {falls.max():.3f}" in told(falls.argmax().item())
+    assert f"rises by {-falls.min():.3f}" in told(falls.argmin().item())
+    opacity = "at => document.querySelector('.overlay').getContext('2d').getImageData(...at, 1, 1).data[3]"
+    row, column = divmod(falls.argmax().item(), 7)
+    fixed = 210 * (falls.max().item() / 2) ** 0.5  # the same scale for all images
+    assert page.evaluate(opacity, [column, row]) == pytest.approx(fixed, abs=1)
+    page.get_by_role("radio", name="leaves out").check()
+    expect(page.locator("#without-words")).to_be_visible()
     for row, column in [(2, 5), (3, 4)]:
         page.mouse.click(box["x"] + (column + 0.5) * box["width"] / 7, box["y"] + (row + 0.5) * box["height"] / 7)
+    assert told(2 * 7 + 5).endswith("left out")
     wanted = logits_without(2 * 7 + 5, 3 * 7 + 4).softmax(dim=-1)
     torch.testing.assert_close(bars(page), wanted, rtol=0, atol=6e-4)
 
@@ -203,7 +277,9 @@ def current_picture(page):
 
 def test_a_drawing_is_classified_as_it_grows(page):
     page.get_by_role("radio", name="draws").check()
+    page.evaluate("explorer.set({ without: [3] })")
     page.locator("#clear").click()
+    page.wait_for_function("explorer.state.image === null && !explorer.changed()")
     expect(page.locator("#label")).to_have_text("Your drawing has no label.")
     box = page.locator("#picture .vit-cells").bounding_box()
     page.mouse.move(box["x"] + 60, box["y"] + 60)
@@ -219,6 +295,14 @@ def test_a_drawing_is_classified_as_it_grows(page):
     for key in ("Home", "ArrowDown", "Enter"):
         picture.press(key)
     page.wait_for_function(f"explorer.picture.data.filter((value) => value > 0.5).length > {drawn}")
+    drawing = current_picture(page)  # comes back after the tour
+    page.locator("#start-tour").click()
+    page.locator("#tour-next").click()
+    expect(page.locator("#label")).to_contain_text("Test image 0.")
+    page.locator("#tour-close").click()
+    expect(page.locator("#label")).to_have_text("Your drawing has no label.")
+    assert current_picture(page).equal(drawing)
+    assert_bars(page, MODEL, drawing)
 
 
 def test_a_photo_is_cut_reduced_and_inverted(page, tmp_path):
@@ -306,6 +390,12 @@ def test_on_a_phone_by_touch(explorer_page, new_page):
     expect(page.locator("#why")).to_be_in_viewport()
     page.locator("#sheet").tap()
     expect(page.locator("#why")).to_be_hidden()
+    page.locator(".switch input").first.tap()  # a change leaves it closed
+    expect(page.locator("#reset")).to_be_enabled()
+    expect(page.locator("#why")).to_be_hidden()
+    page.locator("#bars button").first.tap()
+    expect(page.locator("#why .value b")).to_have_text("Probability")
+    expect(page.locator("#why")).to_be_in_viewport()
 
 
 def test_nothing_jumps(explorer_page, new_page):

@@ -28,7 +28,7 @@ var drawing = {};
       around: ["#16436f", "#4d93c9", "#ffffff", "#e17a62", "#8f1527"],
     },
     dark: {
-      attention: ["#1c2029", "#5b3513", "#b8681a", "#f3ac58", "#fff1dc"],
+      attention: ["#272d39", "#7a481b", "#b8681a", "#f3ac58", "#fff1dc"],
       around: ["#c4e6fb", "#3f83bd", "#1c2029", "#bb4f47", "#ffd0c2"],
     },
   };
