@@ -27,7 +27,7 @@ def main() -> None:
         page.evaluate(SCROLL)
         page.wait_for_timeout(500)
         picture = Image.open(io.BytesIO(page.screenshot()))
-        picture.quantize(128).save(ROOT / "img" / "explorer.png", optimize=True)
+        picture.quantize(256).save(ROOT / "img" / "explorer.png", optimize=True)
 
 
 if __name__ == "__main__":

@@ -19,9 +19,8 @@
 
   let own = null; // what the visitor had drawn or opened before the tour
   function go(step) {
-    if (!state.step && state.image === null) {
-      own = { picture: explorer.picture, caption: explorer.caption };
-    }
+    const { picture, caption } = explorer;
+    if (!state.step) own = state.image === null ? { picture, caption } : null;
     const { choices } = steps[step - 1].dataset;
     const wanted = explorer.read(choices);
     const named = [...new URLSearchParams(choices).keys()].map((name) => [name, wanted[name]]);
@@ -31,10 +30,9 @@
   }
 
   function close() {
-    const image = own && state.image !== null ? { image: null } : {};
-    if ("image" in image) Object.assign(explorer, own);
-    own = null;
-    explorer.set({ ...explorer.UNCHANGED, ...image, step: 0 });
+    const back = own && state.image !== null; // nothing is newly drawn
+    if (back) Object.assign(explorer, own);
+    explorer.set({ ...explorer.UNCHANGED, ...(back && { image: null }), step: 0 });
     try { localStorage.setItem("explorer-tour", "seen"); } catch { /* nothing can be stored */ }
     byId("start-tour").focus({ preventScroll: true });
   }
