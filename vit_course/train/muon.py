@@ -11,7 +11,7 @@ MOMENTUM = 0.95
 
 
 def orthogonalized(matrices: Float[Tensor, "... m n"]) -> Float[Tensor, "... m n"]:
-    """Return matrices with the same singular vectors, whose singular values all lie near 1 (between 0.7 and 1.2).
+    """Return matrices with the same singular vectors, whose singular values lie near 1, most between 0.7 and 1.2.
 
     Five steps of a Newton-Schulz iteration, which needs products only. PyTorch's own ``torch.optim.Muon`` computes
     them in bfloat16, which takes seconds per step on a CPU without instructions for it.
