@@ -219,16 +219,19 @@ def graded(tmp_path_factory):
     names = [f"{student},,=Honest," for student in CLASS if student not in ("renamed", "no+id")]
     (folder / "students.csv").write_text("\n".join(["id,first_name,last_name,email", *names]), encoding="utf-8")
     words = [sys.executable, "-m", "grader", "grade", "--class", folder, "--cell-seconds", "10"]
+    temporary = tmp_path_factory.mktemp("temporary")
+    environment = os.environ | dict(TMPDIR=str(temporary))
     quiet = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    run = subprocess.Popen(words, **quiet)
+    run = subprocess.Popen(words, env=environment, **quiet)
     wait_until(lambda: len(list(folder.glob("checked/*/*/*.ipynb"))) >= 9 or run.poll() is not None)
     assert run.poll() is None
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
     wait_until(lambda: not session_of(run.pid))  # whatever it started ends by itself
     kept = {path: path.stat().st_mtime_ns for path in folder.glob("checked/*/*/*.ipynb")}
-    done = subprocess.run(words, capture_output=True, text=True)
+    done = subprocess.run(words, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert not list(temporary.glob("grader-*"))  # of neither run
     assert {path: path.stat().st_mtime_ns for path in kept} == kept  # nothing was graded twice
     return folder, done.stdout
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -53,6 +54,16 @@ def always_dies():
 def test_a_grader_process_that_always_dies_is_named():
     outcomes = dict(workers.run_jobs({"one": (), "two": ()}, 2, work=always_dies))
     assert all("the grader itself failed" in outcome for outcome in outcomes.values())
+
+
+def test_the_pool_does_not_wait_for_threads_that_a_fork_has_left_behind(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS")  # which these tests set, and a teacher does not
+    code = """if __name__ == "__main__":
+        from grader.workers import run_jobs
+        large = "__import__('torch').ones(1_000_000).add(1).sum().item()"  # torch would share it among its threads
+        print(dict(run_jobs({"one": (large,), "two": (large,)}, 2, work=eval)))"""
+    output = subprocess.check_output([sys.executable, "-c", code], timeout=120, text=True)
+    assert output == "{'one': 2000000.0, 'two': 2000000.0}\n"
 
 
 @pytest.mark.filterwarnings("ignore")  # of Dask, about the machine's ports and clocks

@@ -2,7 +2,9 @@
 
 import multiprocessing
 import os
+import shutil
 import signal
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
@@ -10,11 +12,16 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 
+import torch
+
 from grader import confine, own_parts, sandbox
 from grader.confine import Limits
 from grader.sandbox import Result
 
 TEST_IMAGES = Path(__file__).resolve().parents[3] / "resources" / "test_images.npy"
+
+# One thread for each submission: a process that is forked from one with threads waits for them for ever.
+torch.set_num_threads(1)
 
 
 def grade_one(
@@ -67,16 +74,21 @@ def _executor(workers: int, dask: str = "") -> Iterator[Executor]:
     else:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__])  # torch is imported once, for all of them
-        with ProcessPoolExecutor(workers, context, initializer=_end_with_parent) as executor:
+        with (
+            tempfile.TemporaryDirectory(prefix="grader-") as folder,
+            ProcessPoolExecutor(workers, context, initializer=_start, initargs=(folder,)) as executor,
+        ):
             yield executor
 
 
-def _end_with_parent() -> None:
-    """Let a process of the pool end when the run is killed, and only then: nobody else would end it."""
+def _start(folder: str) -> None:
+    """Let a process of the pool put its files into a folder, and end when the run is killed: nobody else would end it."""
+    tempfile.tempdir = folder
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:
         multiprocessing.parent_process().join()
+        shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
