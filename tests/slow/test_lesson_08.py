@@ -17,16 +17,16 @@ from tools import train_few_labels
 from tools.site_links import ROOT
 from vit_course import VARIANTS, create_vit, transfer
 from vit_course.data import load_dataset
-from vit_course.weights import load_trained, to_torchvision
+from vit_course.weights import load_trained, load_weights, to_timm, to_torchvision
 
 RECORD = json.loads((ROOT / "resources" / "runs" / "few_labels.json").read_text(encoding="utf-8"))
 TEXT = "\n".join(cell.source for cell in lesson("08").cells if cell.cell_type == "markdown")
 
 
-def accuracies(method, per_class):
-    """Return the recorded test accuracies in percent, by seed."""
+def accuracies(method, per_class, part="test"):
+    """Return the recorded accuracies in percent, by seed."""
     runs = [run for run in RECORD["runs"] if (run["method"], run["per_class"]) == (method, per_class)]
-    return [100 * run["test_accuracy"] for run in sorted(runs, key=lambda run: run["seed"])]
+    return [100 * run[f"{part}_accuracy"] for run in sorted(runs, key=lambda run: run["seed"])]
 
 
 # The record
@@ -71,6 +71,14 @@ def test_the_lessons_own_run_draws_the_images_of_the_record(lesson_08):
         assert accuracy == pytest.approx(runs[method]["valid_accuracy"], abs=0.05)
 
 
+def test_too_high_a_rate_destroys_what_the_body_has_learned(lesson_08):
+    tuned, probe = (
+        lesson_08["evaluate"](model, lesson_08["valid_set"])[1]
+        for model in (lesson_08["too_fast"], lesson_08["adapted"]["linear probe"])
+    )
+    assert tuned < probe - 0.1
+
+
 # The text
 
 
@@ -102,17 +110,24 @@ def test_positions_as_a_list_are_far_worse_than_as_a_grid(lesson_08):
         larger.embedding.pos_embedding.data = torch.cat([before[:, :1], rows], dim=1)
         with torch.no_grad():
             found.append((larger(pictures).argmax(dim=-1) == clothes.labels[:200]).float().mean().item())
-    assert 0.75 < found[0] < 0.83
+    assert found[0] == pytest.approx(0.78, abs=0.01)
     assert found[1] < 0.4
 
 
 @pytest.mark.usefixtures("as_readers_run_it")
-def test_cards_have_what_checkpoints_lack(lesson_08):
-    expected = lesson_08["expected"].argmax(dim=-1)
+def test_wrong_settings_change_predictions_and_a_wrong_epsilon_does_not(lesson_08):
+    fashion, sample, expected = (lesson_08[name] for name in ("fashion", "sample", "expected"))
     for changes in (dict(num_heads=8), dict(pool="mean")):
-        same = (lesson_08["logits_with"](**changes).argmax(dim=-1) == expected).float().mean()
-        assert same < 0.75
-    assert lesson_08["difference"] < 0.01
+        other = lesson_08["VisionTransformer"](**lesson_08["SIZES"] | changes)
+        load_weights(other, to_timm(fashion))
+        assert lesson_08["evaluate"](other, sample)[1] < 0.89 < lesson_08["evaluate"](fashion, sample)[1]
+    other = lesson_08["pretrained_vit"]()
+    for module in other.modules():
+        if hasattr(module, "eps"):
+            module.eps = 1e-12
+    with torch.no_grad():
+        difference = (other(sample.tensors[0]) - expected).abs().max()
+    assert 0 < difference < 0.001
 
 
 def test_who_wins_where():
@@ -130,17 +145,28 @@ def test_who_wins_where():
 def test_what_pretraining_gains():
     """The medians that the text quotes, and how the advantage shrinks with more labels."""
     medians = {
-        (method, count): median(accuracies(method, count))
+        (method, count): round(median(accuracies(method, count)), 1)
         for method in train_few_labels.METHODS
         for count in train_few_labels.PER_CLASS
     }
-    assert round(medians["from scratch", 10], 1) == 65.6
-    assert round(medians["fine-tuning", 10], 1) == 87.5
-    assert round(medians["from scratch, 600 steps", 10], 1) == 75.3
+    errors = {key: 100 - value for key, value in medians.items()}
+    for count in train_few_labels.PER_CLASS:
+        assert errors["fine-tuning", count] > 2 * errors["CNN from scratch", count]
+    quoted = [errors[method, count] for count in (10, 100) for method in ("fine-tuning", "CNN from scratch")]
+    assert quoted == pytest.approx([12.5, 5.8, 5.0, 2.2])
     gains = [medians["fine-tuning", n] - medians["from scratch, 600 steps", n] for n in (10, 30, 100)]
-    assert gains == pytest.approx([12, 2, 0], abs=0.5)
-    assert 5 < 91.5 - medians["linear probe", 100] < 7
-    assert round(medians["fine-tuning", 100]) == 95
+    assert gains == pytest.approx([12.2, 2.0, -0.3])
+    assert 91.9 - medians["linear probe", 100] == pytest.approx(6.9)
+
+
+def test_seed_0_was_lucky():
+    """Why Section 8.5 shows higher accuracies than Section 8.6."""
+    for method, lowest, highest in (("linear probe", 69, 79), ("fine-tuning", 89, 90)):
+        first, *others = accuracies(method, 10, "valid")
+        assert first > max(others)
+        assert [round(min(others)), round(max(others))] == [lowest, highest]
+    pairs = zip(accuracies("fine-tuning", 10, "valid"), accuracies("fine-tuning", 10), strict=True)
+    assert all(1 < valid - test < 5 for valid, test in pairs)
 
 
 # The blocks for a network
