@@ -13,7 +13,7 @@ def test_the_counts_tell_the_three_embeddings_apart(lesson_appendix):
     for name, layer in lesson_appendix["suspects"].items():
         pairs = [count(layer(images), layer(others)) for others in (images, blackened)]
         found[name] = [counts.unique().tolist() for counts in pairs]
-    assert found == {"correct": [[0], [1]], "norms over maps": [[0], [36]], "layers at every call": [[36], [36]]}
+    assert found == {"correct": [[0], [1]], "norms over maps": [[0], [36]], "layers on every call": [[36], [36]]}
 
 
 def test_reordered_weights_of_the_post_fit_our_attention(lesson_appendix):
@@ -44,3 +44,22 @@ def test_what_the_reader_ranks_the_details_by(lesson_appendix):
     assert min(variances) > 0.01
     x = torch.linspace(-6, 6, 10_001, dtype=torch.float64)
     assert (F.gelu(x) - F.gelu(x, approximate="tanh")).abs().max() < 0.0005
+
+
+def test_only_random_weights_show_the_mistake_of_the_found_block(lesson_appendix):
+    found, tokens = lesson_appendix["found"], lesson_appendix["tokens"]
+    for name, differs in (("new", False), ("random", True)):
+        block = lesson_appendix[name]
+        found.load_state_dict(block.state_dict())
+        assert torch.equal(found(tokens), block(tokens)) != differs
+        assert_equal(lesson_appendix["repaired_forward"](found, tokens), block(tokens))
+
+
+def test_the_map_of_the_post_depends_on_the_order_of_one_pair_only(lesson_appendix):
+    renamed, names = lesson_appendix["renamed"], lesson_appendix["POST"]
+    ours = list(lesson_appendix["vit"].state_dict())
+    right = [renamed(name, names) for name in ours]
+    assert [renamed(name, dict(reversed(names.items()))) for name in ours] != right
+    last = {"embedding.": names["embedding."]}
+    others = {key: part for key, part in reversed(names.items()) if key not in last}
+    assert [renamed(name, others | last) for name in ours] == right

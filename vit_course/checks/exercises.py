@@ -63,8 +63,20 @@ CHANGES = torch.zeros(3, 5, 4)  # some tokens differ in one feature, up or down,
 CHANGES[0, 0, 0], CHANGES[0, 2, 1], CHANGES[0, 4], CHANGES[1] = 0.02, -3e-4, 0.5, 0.01
 CHANGES[2, 0], CHANGES[2, 1] = 1e-6, 4e-5
 
+
+class _FoundBlock(vit_course.EncoderBlock):
+    """The block of the appendix with its mistake, so that calling it repairs nothing."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.dropout(self.self_attention(self.ln_1(x)))
+        return x + self.mlp(self.ln_1(x))
+
+
 with torch.random.fork_rng(devices=[]):  # initial values are drawn before they are set
-    BLOCK = set_parameters(vit_course.EncoderBlock(hidden_dim=32, num_heads=4, mlp_dim=128)).double()
+    BLOCK, FOUND = (
+        set_parameters(block(hidden_dim=32, num_heads=4, mlp_dim=128)).double()
+        for block in (vit_course.EncoderBlock, _FoundBlock)
+    )
 
 EXERCISES: dict[str, Check] = {}
 
@@ -189,6 +201,7 @@ _exercise(
     Case("two heads", (formula(18, 6), 2)),
     Case("a bias", (formula(36), 2)),
 )
+_exercise("repaired_forward", Case("five tokens", (FOUND, formula(2, 5, 32).double())), twin="encoder_block")
 
 
 def _verified(declared: Check, function: Callable) -> str:
