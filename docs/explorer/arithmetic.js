@@ -176,23 +176,20 @@
   const HIDDEN = "x = self.dropout(F.gelu(self.linear_1(x)))";
   const MERGE = 'return self.out_proj(rearrange(out, "b heads s e -> b s (heads e)"))';
   const SPLIT = "query, key, value = rearrange(self.qkv(x), pattern, three=3, heads=self.num_heads)";
-  const projected = (third, part) => ({ at, block }, head, i, k) => {
-    const { shape: [heads, , e] } = explorer.record[at + part];
-    const out = (third * heads + head) * e + k;
-    return linear(`${block}.self_attention.qkv`, out, `${at}ln_1`, i);
-  };
+  const vector = (third, part, title) => [
+    title, `A linear layer computes the ${title.toLowerCase()} from the normalized token.`,
+    "qkv", SPLIT,
+    ({ at, block }, head, i, k) => {
+      const { shape: [heads, , e] } = explorer.record[at + part];
+      return linear(`${block}.self_attention.qkv`, (third * heads + head) * e + k, `${at}ln_1`, i);
+    },
+  ];
   const OF_LAYER = {
     ln_1: ["LayerNorm before attention", NORMALIZE, "norm", ATTEND,
       ({ block, into }, i, f) => norm(`${block}.ln_1`, into, i, f)],
-    queries: ["Query",
-      "A linear layer computes the query from the normalized token.",
-      "qkv", SPLIT, projected(0, "queries")],
-    keys: ["Key",
-      "A linear layer computes the key from the normalized token.",
-      "qkv", SPLIT, projected(1, "keys")],
-    values: ["Value",
-      "A linear layer computes the value from the normalized token.",
-      "qkv", SPLIT, projected(2, "values")],
+    queries: vector(0, "queries", "Query"),
+    keys: vector(1, "keys", "Key"),
+    values: vector(2, "values", "Value"),
     scores: ["Score",
       "A score is the dot product of a query and a key.",
       "qkv",
@@ -298,8 +295,8 @@
     const [title, operation, lesson, code, how] = (layer === null ? OF_MODEL : OF_LAYER)[part] ?? [];
     if (!how) return null;
     const at = `layers.${layer}.`;
-    const into = layer ? `layers.${layer - 1}.output` : "embedding";
     const isClassToken = part === "tokens" && index[0] === 0;
+    const into = layer ? `layers.${layer - 1}.output` : "embedding";
     return {
       name, index, title, operation, code,
       value: value(name, index),

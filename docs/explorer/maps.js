@@ -1,7 +1,7 @@
 "use strict";
 // Maps of the model's tensors: one cell a number.
 {
-  const { element, number, attentionColors, colorsAround, paint, theme } = drawing;
+  const { element, number, attentionColors, colorsAround, paint } = drawing;
   const { state } = explorer;
 
   // cells that speak through the page, and whose Escape key closes the explanation
@@ -64,11 +64,9 @@
       },
     });
     figure.prepend(caption);
-    let painted = null, sized = null;
-    function repaint(height, width) {
-      const now = [explorer.version, state.layer, state.head, theme()].join();
-      if (now === painted) return;
-      painted = now;
+    let sized = null;
+    explorer.onDraw(() => {
+      const [height, width] = shape();
       const { data } = tensor();
       const start = perHead() ? state.head * height * width : 0;
       const limit = explorer.limits[part];
@@ -80,21 +78,21 @@
       }
       const colorOf = part === "weights" ? attentionColors() : colorsAround(limit);
       paint(map.canvas, height, width, (i) => colorOf(data[start + i]));
-    }
-    explorer.onDraw(() => {
-      const [height, width] = shape();
-      repaint(height, width);
-      const marks = [];
+    }, () => [name(), perHead() && state.head]);
+    const marks = () => {
+      const [, width] = shape();
+      const list = [];
       const key = ["keys", "values"].includes(part) ? keyToken() : null;
-      if (key !== null) marks.push(["row other", key, 0, 1, width]);
-      else if (rows === "token") marks.push(["row", state.token, 0, 1, width]);
-      if (rows === "patch" && state.token) marks.push(["row", state.token - 1, 0, 1, width]);
+      if (key !== null) list.push(["row other", key, 0, 1, width]);
+      else if (rows === "token") list.push(["row", state.token, 0, 1, width]);
+      if (rows === "patch" && state.token) list.push(["row", state.token - 1, 0, 1, width]);
       const [pinned, where] = (state.cell ?? ":").split(":");
       const at = where.split(".").map(Number);
       const visible = pinned === name() && (at.length === 2 || at[0] === state.head);
-      if (visible) marks.push(["pin", ...at.slice(-2)]);
-      map.mark(marks);
-    });
+      if (visible) list.push(["pin", ...at.slice(-2)]);
+      return list;
+    };
+    explorer.onDraw(() => map.mark(marks()), marks);
   }
 
   Object.assign(explorer, { cells, tensorMap, limitsOf, keyToken });

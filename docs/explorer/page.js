@@ -53,6 +53,7 @@
   byId("positions").addEventListener("change", ({ target }) => {
     explorer.set({ positions: target.checked });
   });
+  byId("strongest").addEventListener("click", explorer.leaveOutStrongest);
   byId("clear").addEventListener("click", explorer.clear);
   byId("file").addEventListener("change", ({ target }) => {
     explorer.open(target.files[0]);

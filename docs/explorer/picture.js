@@ -29,31 +29,28 @@
 
   // how far the logit of the predicted class falls when each patch is left out, one after the other
   const LARGE_EFFECT = 2; // from here on, the color is the strongest one, for every image
-  const effects = { version: -1, falls: [], done: true };
+  explorer.falls = [];
   function measureEffects() {
-    const version = explorer.version;
-    if (effects.version === version) return;
+    if (state.overlay !== "effect") return;
     const answer = top().index;
-    Object.assign(effects, { version, falls: [], done: false });
     const before = explorer.record.logits.data[answer];
+    const falls = explorer.falls = [];
     const next = () => {
-      if (effects.version !== version) return;
-      if (explorer.version !== version || state.overlay !== "effect") {
-        effects.version = -1;
-        return;
+      if (explorer.falls !== falls || state.overlay !== "effect") return;
+      const until = performance.now() + 10;
+      while (falls.length < grid().count && performance.now() < until) {
+        const { logits } = explorer.compute([...state.without, falls.length]);
+        falls.push(before - logits.data[answer]);
       }
-      const until = performance.now() + 30;
-      while (effects.falls.length < grid().count && performance.now() < until) {
-        const patch = effects.falls.length;
-        const { logits } = explorer.compute([...state.without, patch]);
-        effects.falls.push(before - logits.data[answer]);
-      }
-      effects.done = effects.falls.length === grid().count;
       drawPicture();
-      if (!effects.done) setTimeout(next);
+      if (falls.length < grid().count) setTimeout(next);
     };
     setTimeout(next);
   }
+
+  // the patch without which the logit falls most; −1 if it falls without none
+  const strongest = () => explorer.falls.indexOf(Math.max(...explorer.falls, 0));
+  const leaveOutStrongest = () => explorer.set({ without: [...state.without, strongest()] });
 
   function top(record = explorer.record) {
     const { data } = record.probabilities;
@@ -78,7 +75,7 @@
       const weight = weightsTo(state.layer, state.head, state.token)[token];
       if (state.without.includes(token - 1)) words.push("left out");
       else if (state.overlay === "attention") words.push(`weight ${number(weight, 4)}`);
-      else if (state.overlay === "effect") words.push(effectWords(effects.falls[token - 1]));
+      else if (state.overlay === "effect") words.push(effectWords(explorer.falls[token - 1]));
       return words.join(", ");
     };
     picture = explorer.cells(byId("picture"), {
@@ -96,24 +93,30 @@
     });
     picture.box.classList.add("image");
     picture.canvas.after(overlay);
+    explorer.onDraw(drawPixels);
+    explorer.onDraw(measureEffects, () => state.overlay);
+    explorer.onDraw(drawPicture, () => {
+      return [state.overlay, state.layer, state.head, state.token, state.cell];
+    });
   }
 
   const toggled = (list, item) => {
     return list.includes(item) ? list.filter((each) => each !== item) : [...list, item].sort();
   };
 
+  function drawPixels() {
+    picture.size();
+    paint(picture.canvas, ...explorer.model.sizes.image_size, seen());
+  }
+
   function drawPicture() {
     const { rows, columns } = grid();
-    const { image_size: [height, width] } = explorer.model.sizes;
-    picture.size();
-    paint(picture.canvas, height, width, seen());
     picture.canvas.style.opacity = state.overlay === "none" ? 1 : 0.55;
     const { layer, head } = preview ?? state;
     const weights = weightsTo(layer, head, state.token);
-    if (state.overlay === "effect") measureEffects();
     paint(overlay, rows, columns, (patch) => {
       if (state.overlay === "attention") return drawing.attentionOverlay(weights[patch + 1]);
-      const fall = state.overlay === "effect" ? effects.falls[patch] ?? 0 : 0;
+      const fall = state.overlay === "effect" ? explorer.falls[patch] ?? 0 : 0;
       const opacity = 210 * Math.sqrt(Math.min(Math.abs(fall) / LARGE_EFFECT, 1));
       return fall > 0 ? packed(225, 60, 60, opacity) : packed(60, 130, 230, opacity);
     });
@@ -123,15 +126,19 @@
     const key = explorer.keyToken();
     if (key) marks.push(["pin other", ...place(key - 1)]);
     picture.mark(marks);
-    const most = Math.max(...effects.falls, 0);
+    const { falls } = explorer;
+    const [most, done] = [strongest(), falls.length === grid().count];
+    byId("strongest").hidden = state.overlay !== "effect";
+    byId("strongest").disabled = !done || most < 0;
     const about = {
       none: "Nothing is laid over the image.",
       attention: `Orange: how much ${tokenName(state.token)} attends to each patch, in layer `
         + `${layer}, head ${head}. Its weight for the class token is ${number(weights[0], 3)}.`,
-      effect: effects.done
-        ? `Red: without this patch, the logit of “${top().name}” falls, by ${number(most, 2)} `
-          + `at most. Blue: it rises. Strongest color: ${LARGE_EFFECT} or more.`
-        : `Each patch is left out in turn: ${effects.falls.length} of ${grid().count}.`,
+      effect: done
+        ? `Red: the logit of “${top().name}” falls without this patch`
+          + (most < 0 ? "" : `, most (by ${number(falls[most], 2)}) without ${tokenName(most + 1)}`)
+          + ". Blue: it rises."
+        : `Each patch is left out in turn: ${falls.length} of ${grid().count}.`,
     };
     byId("overlay-words").textContent = about[state.overlay];
   }
@@ -141,6 +148,6 @@
     drawPicture();
   }
 
-  Object.assign(explorer, { top, effects, weightsTo, toggled });
-  Object.assign(explorer, { makePicture, drawPicture, previewHead });
+  Object.assign(explorer, { top, leaveOutStrongest, weightsTo, toggled });
+  Object.assign(explorer, { makePicture, previewHead });
 }

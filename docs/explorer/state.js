@@ -47,9 +47,8 @@ globalThis.explorer = {};
     });
   }
 
-  function changed() {
-    return state.off.length + state.without.length + state.shuffle > 0 || !state.positions;
-  }
+  const changes = (of = state) => Object.keys(UNCHANGED).map((name) => of[name]).join(";");
+  const changed = () => changes() !== changes(UNCHANGED);
 
   // compute again what depends on the picture and on the changes to the model, then draw
   function refresh(newPicture = true) {
@@ -60,24 +59,38 @@ globalThis.explorer = {};
   }
 
   function draw() {
-    for (const listener of listeners) listener(state);
+    const all = `${explorer.version} ${drawing.theme()}`;
+    for (const each of listeners) {
+      const now = `${all} ${each.depends()}`;
+      if (now === each.drawn) continue;
+      each.drawn = now;
+      each.listener();
+    }
+  }
+
+  // to be drawn again when the numbers or the theme change, or what `depends` returns
+  function onDraw(listener, depends = () => "") {
+    listeners.push({ listener, depends, drawn: null });
   }
 
   // a new entry in the browser's history for each explained number: Back leads to the last one
   function set(choices) {
     const pinned = "cell" in choices && choices.cell && choices.cell !== state.cell;
+    const before = changes();
     if (choices.image !== undefined && choices.image !== null) explorer.show(choices.image);
     Object.assign(state, choices);
     if (choices.cell) explorer.openSheet(true);
     const another = choices.image ?? choices.shuffle; // not a stroke of a drawing
     if (another !== undefined) document.getElementById("image-panel").scrollTop = 0;
-    if (Object.keys(choices).some((name) => name in UNCHANGED || name === "image")) {
-      refresh("image" in choices);
-    } else draw();
+    if (changes() !== before || "image" in choices) refresh("image" in choices);
+    else draw();
+    if (pinned) writeAddress("pushState");
+    else setTimeout(writeAddress, 0, "replaceState"); // takes long, so the page is drawn first
+  }
+
+  function writeAddress(how) {
     const address = `#${written()}`;
-    if (address === (location.hash || "#")) return;
-    if (pinned) history.pushState(null, "", address);
-    else history.replaceState(null, "", address);
+    if (address !== (location.hash || "#")) history[how](null, "", address);
   }
 
   function written() {
@@ -118,7 +131,6 @@ globalThis.explorer = {};
     };
   }
 
-  const onDraw = (listener) => listeners.push(listener);
   const tokenName = (token) => {
     if (token === 0) return "the class token";
     const { columns } = grid();

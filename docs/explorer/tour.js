@@ -34,6 +34,7 @@
     if (back) Object.assign(explorer, own);
     explorer.set({ ...explorer.UNCHANGED, ...(back && { image: null }), step: 0 });
     try { localStorage.setItem("explorer-tour", "seen"); } catch { /* nothing can be stored */ }
+    explorer.openSheet(false);
     byId("start-tour").focus({ preventScroll: true });
   }
 
@@ -58,7 +59,7 @@
       scrollToPlace();
       byId("tour-title").focus({ preventScroll: true });
     };
-    explorer.onDraw(draw);
+    explorer.onDraw(draw, () => [state.step, state.cell]);
     byId("start-tour").addEventListener("click", () => move(1));
     byId("tour-back").addEventListener("click", () => move(state.step - 1));
     byId("tour-next").addEventListener("click", () => {

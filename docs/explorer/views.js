@@ -47,15 +47,15 @@
     });
     byId("answer").textContent = `${best.name} ${percent(best.share)}`;
     const was = top(explorer.unchanged);
-    byId("before-words").textContent = explorer.changed()
-      ? `The marks show the unchanged model: ${was.name}, ${percent(was.share)}.`
-        + (state.shuffle && !state.positions
-          ? " Without positions, the order of the patches makes no difference." : "")
-      : "These are the probabilities of the unchanged model.";
+    let words = "The model is unchanged.";
+    if (state.shuffle && !state.positions) {
+      words = "Without positions, the order of the patches makes no difference.";
+    } else if (explorer.changed()) {
+      words = `The marks show the unchanged model: ${was.name}, ${percent(was.share)}.`;
+    }
+    byId("before-words").textContent = words;
     byId("label").textContent = explorer.caption;
     byId("e").textContent = explorer.model.sizes.hidden_dim / explorer.model.sizes.num_heads;
-    byId("token-name").textContent = tokenName(state.token);
-    byId("class-token").setAttribute("aria-pressed", state.token === 0);
   }
 
   let heads = [];
@@ -93,6 +93,8 @@
   function drawHeads() {
     const { rows, columns } = grid();
     const colorOf = drawing.attentionColors();
+    byId("token-name").textContent = tokenName(state.token);
+    byId("class-token").setAttribute("aria-pressed", state.token === 0);
     for (const { layer, head, name, canvas, show, on } of heads) {
       const weights = explorer.weightsTo(layer, head, state.token);
       paint(canvas, rows + 1, columns, (i) => {
@@ -101,7 +103,6 @@
       });
       on.checked = !state.off.includes(name);
       show.classList.toggle("off", !on.checked);
-      show.setAttribute("aria-pressed", layer === state.layer && head === state.head);
     }
     byId("heads-words").textContent = `Query token: ${tokenName(state.token)}.`
       + (state.off.length ? ` Switched off: ${state.off.length} of ${heads.length} heads.` : "");
@@ -127,6 +128,9 @@
     for (const input of document.querySelectorAll("fieldset input")) {
       const choice = input.closest("fieldset").dataset.choose ?? input.name;
       input.checked = input.value === String(state[choice]);
+    }
+    for (const { layer, head, show } of heads) {
+      show.setAttribute("aria-pressed", layer === state.layer && head === state.head);
     }
     byId("positions").checked = state.positions;
     byId("draw-tools").hidden = state.tool !== "draw";
@@ -177,28 +181,25 @@
       label: "The pixels of the selected patch. Arrow keys move, Enter explains a number.",
       shape,
       words: (row, column) => {
-        if (!state.token) return "The class token has no pixels.";
         const value = explorer.value("patches", [patch(), row * grid().patch + column]);
         return `pixel (${row}, ${column}): ${number(value)}`;
       },
-      pin(row, column) {
-        if (state.token) explorer.follow("patches", [patch(), row * grid().patch + column]);
-      },
+      pin: (row, column) => explorer.follow("patches", [patch(), row * grid().patch + column]),
     });
     explorer.onDraw(() => {
       const [rows, columns] = shape();
-      const name = state.token ? `patch ${patch()}` : "no patch";
-      words.replaceChildren(element("b", {}, name), ` ${rows} × ${columns}`);
+      host.style.visibility = state.token ? "" : "hidden"; // the class token has no pixels
+      if (!state.token) return;
+      words.replaceChildren(element("b", {}, `patch ${patch()}`), ` ${rows} × ${columns}`);
       zoom.size();
       const { mean, std } = explorer.model.about;
       paint(zoom.canvas, rows, columns, (i) => {
-        if (!state.token) return 0;
         const channel = Math.floor(i / columns / columns);
         const value = explorer.value("patches", [patch(), i]);
         const gray = 255 * (value * std[channel] + mean[channel]);
         return packed(gray, gray, gray);
       });
-    });
+    }, () => state.token);
   }
 
   function makeViews() {
@@ -214,8 +215,10 @@
         host.append(element("span", { class: map ? "sign" : "turn", "aria-hidden": "true" }, map));
       }
     }
-    const parts = [explorer.drawPicture, drawBars, drawHeads, drawChoices, explorer.drawWhy];
-    for (const part of parts) explorer.onDraw(part);
+    explorer.onDraw(drawBars);
+    explorer.onDraw(drawHeads, () => state.token);
+    explorer.onDraw(drawChoices, () => [state.layer, state.head, state.tool, state.overlay]);
+    explorer.onDraw(explorer.drawWhy, () => state.cell);
   }
 
   // what depends on the sizes of the model

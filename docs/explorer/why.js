@@ -44,13 +44,9 @@
     ];
   }
 
-  let shown = null;
   function drawWhy() {
     const panel = document.getElementById("why");
     const found = explorer.explain(state.cell);
-    const key = found && `${state.cell} ${explorer.version}`;
-    if (key === shown && panel.childElementCount) return;
-    shown = key;
     document.getElementById("why-empty").hidden = Boolean(found);
     panel.replaceChildren();
     if (!found) return;

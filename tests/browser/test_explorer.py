@@ -81,9 +81,16 @@ def test_the_tour_is_true(page):
             assert f"patch 29 the weight {weights[30]:.4f}" in words[-1]
         if len(words) == 10:
             assert_bars(page, silence_heads(MODEL, [(0, 1)]), IMAGES[4:5])
+        if len(words) == 11:
+            effect = "most (by 2.65) without patch 3 (row 0, column 3)"
+            expect(page.locator("#overlay-words")).to_contain_text(effect)
+            assert re.search(r"Patch 3, .* falls by 2\.65", words[-1])
         page.locator("#tour-next").click()
-    assert len(words) == 11
+    assert len(words) == 12
     assert "“Shirt”, with 79." in words[9]
+    assert "“Shirt”, with 91." in words[11]
+    page.evaluate("explorer.set({ image: 0, without: [19, 38, 39] })")
+    expect(page.locator("#answer")).to_contain_text("Sneaker")
 
 
 def test_a_map_is_laid_over_the_image_and_the_key_token_is_outlined(page):
@@ -105,6 +112,8 @@ def test_a_map_is_laid_over_the_image_and_the_key_token_is_outlined(page):
 
 def test_what_changes_stays_in_sight_and_in_its_place(page):
     """The left column shows the picture again, and the switches do not drop when a line of text becomes longer."""
+    page.set_viewport_size({"width": 1280, "height": 800})
+    expect(page.locator("#bars .best")).to_be_in_viewport(ratio=1)
     panel = page.locator("#image-panel")
     for button in ("#images button >> nth=23", "#shuffle", "#start-tour"):
         panel.evaluate("panel => { panel.scrollTop = 300 }")
@@ -127,7 +136,7 @@ def test_the_code_computes_the_number_and_the_class_token_has_no_pixels(page):
     code = page.locator("#why code")
     page.evaluate("explorer.set({ token: 0, cell: 'tokens:0.0' })")
     expect(code).to_contain_text("torch.cat")
-    expect(page.locator("#zoom figcaption")).to_have_text("no patch 4 × 4")
+    expect(page.locator("#zoom figcaption")).to_be_hidden()
     page.evaluate("explorer.set({ cell: 'tokens:1.0' })")
     expect(code).to_contain_text("self.projection(")
     page.evaluate("explorer.set({ cell: 'patches:1.0' })")
@@ -238,15 +247,17 @@ def test_patches_that_are_left_out_and_their_effects(page):
         keep = [token for token in range(50) if token - 1 not in patches]
         return MODEL.head(MODEL.encoder(tokens[:, keep])[:, 0])[0]
 
+    before = MODEL(IMAGES[:1])[0, 9]
+    falls = torch.stack([before - logits_without(patch)[9] for patch in range(49)])
+    row, column = divmod(falls.argmax().item(), 7)
+    patch_name = f"patch {falls.argmax()} (row {row}, column {column})"
     page.get_by_role("radio", name="effect").check()
     for image in (1, 0):  # while the effects are measured
         page.evaluate("image => new Promise(setTimeout).then(() => explorer.set({ image }))", image)
-    expect(page.locator("#overlay-words")).to_contain_text("falls, by")
-    before = MODEL(IMAGES[:1])[0, 9]
-    falls = torch.stack([before - logits_without(patch)[9] for patch in range(49)])
+    expect(page.locator("#overlay-words")).to_contain_text(f"without {patch_name}")
     assert f"{before:.2f}" == "4.16"  # the last step of the tour says both
     assert falls.max() < 0.06
-    torch.testing.assert_close(torch.tensor(page.evaluate("explorer.effects.falls")), falls, rtol=0, atol=1e-4)
+    torch.testing.assert_close(torch.tensor(page.evaluate("explorer.falls")), falls, rtol=0, atol=1e-4)
     box = page.locator("#picture .vit-cells").bounding_box()
 
     def told(patch):
@@ -257,9 +268,13 @@ def test_patches_that_are_left_out_and_their_effects(page):
     assert f"falls by {falls.max():.3f}" in told(falls.argmax().item())
     assert f"rises by {-falls.min():.3f}" in told(falls.argmin().item())
     opacity = "at => document.querySelector('.overlay').getContext('2d').getImageData(...at, 1, 1).data[3]"
-    row, column = divmod(falls.argmax().item(), 7)
     fixed = 210 * (falls.max().item() / 2) ** 0.5  # the same scale for all images
     assert page.evaluate(opacity, [column, row]) == pytest.approx(fixed, abs=1)
+    for without in ([19], [19, 38], [19, 38, 39]):  # the strongest patch of each time
+        page.get_by_role("button", name="Leave out the strongest patch").click()
+        assert page.evaluate("explorer.state.without") == without
+    expect(page.locator("#answer")).to_contain_text("Sneaker")
+    page.locator("#reset").click()
     page.get_by_role("radio", name="leaves out").check()
     expect(page.locator("#without-words")).to_be_visible()
     for row, column in [(2, 5), (3, 4)]:
@@ -368,6 +383,7 @@ def test_the_address_holds_the_state(page, explorer_page, new_page):
     page.evaluate(
         "explorer.set({ image: 5, token: 12, layer: 2, head: 3, off: ['1.0'], shuffle: 7, positions: false })"
     )
+    page.wait_for_function("location.hash.endsWith('positions=false')")
     other = new_page()
     other.goto(explorer_page + "#" + urlsplit(page.url).fragment)
     assert other.evaluate("explorer.state") == page.evaluate("explorer.state")
@@ -388,6 +404,12 @@ def test_on_a_phone_by_touch(explorer_page, new_page):
     page.locator('[data-part="scores"] .vit-cells').tap(position={"x": 100, "y": 60})
     expect(page.locator("#why .value b")).to_have_text("Score")
     expect(page.locator("#why")).to_be_in_viewport()
+    page.locator("#start-tour").tap()
+    expect(page.locator("#why-empty")).to_be_hidden()  # next to the tour
+    page.locator("#tour-close").tap()
+    expect(page.locator("#why-empty")).to_be_hidden()  # the sheet is closed
+    page.locator("#sheet").tap()
+    expect(page.locator("#why-empty")).to_be_visible()
     page.locator("#sheet").tap()
     expect(page.locator("#why")).to_be_hidden()
     page.locator(".switch input").first.tap()  # a change leaves it closed
@@ -396,6 +418,24 @@ def test_on_a_phone_by_touch(explorer_page, new_page):
     page.locator("#bars button").first.tap()
     expect(page.locator("#why .value b")).to_have_text("Probability")
     expect(page.locator("#why")).to_be_in_viewport()
+
+
+def test_only_what_has_changed_is_computed_and_drawn(page):
+    """On a slow phone, a click on a layer or a patch takes a frame."""
+    work = """choices => {
+        let drawn = 0;
+        const { prototype } = CanvasRenderingContext2D;
+        const { putImageData } = prototype;
+        prototype.putImageData = function (...all) { drawn++; putImageData.apply(this, all); };
+        const before = explorer.version;
+        explorer.set(choices);
+        Object.assign(prototype, { putImageData });
+        return [explorer.version - before, drawn];
+    }"""
+    page.evaluate("explorer.set({ token: 3 })")
+    assert page.evaluate(work, {"layer": 1}) == [0, 15 + 1]  # the maps of a layer, and the overlay
+    assert page.evaluate(work, {"token": 4}) == [0, 16 + 1 + 1]  # the heads, the overlay, and the patch
+    assert page.evaluate(work, {"token": 4, "off": [], "without": []}) == [0, 0]
 
 
 def test_nothing_jumps(explorer_page, new_page):

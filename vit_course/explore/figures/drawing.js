@@ -33,27 +33,27 @@ var drawing = {};
     },
   };
 
+  const darkSystem = matchMedia("(prefers-color-scheme: dark)");
   // of the explorer and the website; of JupyterLab and Notebook; or of the system
   function theme() {
     const { theme: chosen } = document.documentElement.dataset;
     if (chosen === "light" || chosen === "dark") return chosen;
     const { jpThemeLight } = document.body.dataset;
     if (jpThemeLight) return jpThemeLight === "false" ? "dark" : "light";
-    return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+    return darkSystem.matches ? "dark" : "light";
   }
 
   // call again whenever the theme changes; the function that is returned ends this
   function onTheme(listener) {
     const themes = new MutationObserver(listener);
-    const system = matchMedia("(prefers-color-scheme: dark)");
     const attributeFilter = ["data-theme", "data-jp-theme-light"];
     for (const part of [document.documentElement, document.body]) {
       themes.observe(part, { attributeFilter });
     }
-    system.addEventListener("change", listener);
+    darkSystem.addEventListener("change", listener);
     return () => {
       themes.disconnect();
-      system.removeEventListener("change", listener);
+      darkSystem.removeEventListener("change", listener);
     };
   }
 
@@ -91,10 +91,14 @@ var drawing = {};
     return (value) => table[Math.round(127.5 * (1 + clamp(value / limit, -1, 1)))];
   }
 
+  const images = new WeakMap(); // of the canvases, used again
   function paint(canvas, rows, columns, colorOf) {
-    if (canvas.width !== columns) canvas.width = columns;
-    if (canvas.height !== rows) canvas.height = rows;
-    const image = new ImageData(columns, rows);
+    let image = images.get(canvas);
+    if (image?.width !== columns || image.height !== rows) {
+      Object.assign(canvas, { width: columns, height: rows });
+      image = new ImageData(columns, rows);
+      images.set(canvas, image);
+    }
     const pixels = new Uint32Array(image.data.buffer);
     for (let i = 0; i < pixels.length; i++) pixels[i] = colorOf(i);
     canvas.getContext("2d").putImageData(image, 0, 0);
