@@ -56,7 +56,17 @@ def test_a_mistake_of_a_part_is_named_in_the_whole_model():
     assert "rows sum to 0.500, not 1" in str(failure)
 
 
-@pytest.mark.parametrize("name", ["mlp_block.out_not_dropped", "encoder_block.rates_swapped"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mlp_block.out_not_dropped",
+        "mlp_block.dropped_before_gelu",
+        "encoder_block.rates_swapped",
+        "encoder_block.read_dropped",
+        "attention_dropout.dropped_twice",
+        "attention_dropout.rate_kept",
+    ],
+)
 def test_an_encoder_names_what_dropout_misses_in_its_blocks(name):
     check = CHECKS["encoder"]
     (mistake,) = [known for known in check.known(drawn=True) if known.id == name]

@@ -329,6 +329,8 @@ ASKED_FOR = {
     r"projection\.weight does not start as the lesson asks": (
         "PatchEmbedding", "std=self.projection.in_features", "std=3 * self.projection.in_features"),
     r"linear_1\.weight does not start": ("MLPBlock", "nn.init.xavier_uniform_(self.linear_1.weight)", "pass"),
+    r"qkv\.weight does not start as the lesson asks: its largest value .* normal distribution": (
+        "MultiHeadSelfAttention", "xavier_uniform_(self.qkv", "xavier_normal_(self.qkv"),
     r"later lessons call its method forward_features, and it has none": (
         "VisionTransformer", "forward_features", "features"),
     r"its method forward_features does not return the normalized tokens": (

@@ -181,8 +181,16 @@ TWO_BLOCKS = dict(hidden_dim=WIDTH, num_heads=3, mlp_dim=WIDTH, num_layers=2)
 LAST = ("ln.weight", "encoder.ln.weight", "head.weight")
 
 
-def _showing(**values: float) -> Callable[[nn.Module], None]:
-    """Return weights that are zero but for these: multiples of ones, or of the identity; _ stands for a dot.
+IDENTITY = torch.eye(WIDTH)
+TO_VALUES = torch.cat([torch.zeros(2 * WIDTH, WIDTH), IDENTITY])  # the weight of qkv
+# What is dropped before GELU is told from what is dropped after it by two sizes of values.
+SOME_LARGER = torch.arange(WIDTH) % 2 * 2.0
+# In the place of the first head there is a constant, by which the others are measured.
+OTHER_HEADS = (torch.arange(WIDTH) >= WIDTH // 3).float()
+
+
+def _showing(**values: float | Tensor) -> Callable[[nn.Module], None]:
+    """Return weights that are zero but for these: tensors, or multiples of ones or the identity; _ stands for a dot.
 
     The output of an encoder, or of a model, is then the normalized stream.
     """
@@ -190,7 +198,7 @@ def _showing(**values: float) -> Callable[[nn.Module], None]:
     def weights(module: nn.Module) -> None:
         for name, parameter in module.named_parameters():
             value = values.get(name.replace(".", "_"), float(name in LAST))
-            parameter.copy_(value * (torch.eye(WIDTH) if parameter.shape == (WIDTH, WIDTH) else 1.0))
+            parameter.copy_(value * (IDENTITY if parameter.shape == (WIDTH, WIDTH) else 1.0))
 
     return weights
 
@@ -208,7 +216,7 @@ def _heads(out: Tensor) -> object:
     return draws(features[..., 0] + 100 * apart, copies=3)
 
 
-def alone(where: str, fault: str, x: Tensor, options: dict, shows: Callable = _kept, **values: float) -> Case:
+def alone(where: str, fault: str, x: Tensor, options: dict, shows: Callable = _kept, **values: float | Tensor) -> Case:
     """Return a case in which a single place writes into a stream of zeros."""
     argument = "attention_dropout" if shows is _heads else "dropout"
     x = x.repeat(3, *[1] * (x.ndim - 1)) if shows is _heads else x
@@ -216,20 +224,28 @@ def alone(where: str, fault: str, x: Tensor, options: dict, shows: Callable = _k
     return drawn(label, x, options | {argument: RATE}, _showing(**values), shows=shows, fault=fault)
 
 
-def places(layers: str, x: Tensor, options: dict) -> list[Case]:
-    """Return cases for every place in two blocks where dropout acts; ``layers`` is the name of the list of blocks."""
+def places(layers: str, few: tuple[Tensor, dict], more: tuple[Tensor, dict]) -> list[Case]:
+    """Return cases for every place in two blocks where dropout acts.
+
+    Args:
+        layers: the name of the list of blocks.
+        few, more: inputs and options: two tokens show best what is dropped before attention, five which weights are.
+    """
     cases = []
     for layer in range(2):
         block, where = f"{layers}_{layer}_", f"in layer {layer}"
-        attends = {f"{block}self_attention_qkv_bias": 1.0, f"{block}self_attention_out_proj_weight": 1.0}
-        hidden = {f"{block}mlp_linear_1_bias": 3.0, f"{block}mlp_linear_2_weight": 1.0}
+        attends = dict(ln_1_bias=1.0, self_attention_qkv_weight=TO_VALUES, self_attention_qkv_bias=1.0)
+        attends |= dict(self_attention_out_proj_weight=OTHER_HEADS / 2, self_attention_out_proj_bias=1 - OTHER_HEADS)
+        attends = {f"{block}{name}": value for name, value in attends.items()}
+        hidden = dict(ln_2_bias=1.0, mlp_linear_1_weight=1.0, mlp_linear_1_bias=SOME_LARGER, mlp_linear_2_weight=1.0)
+        hidden = {f"{block}{name}": value for name, value in hidden.items()}
         attended, out = {f"{block}self_attention_out_proj_bias": 1.0}, {f"{block}mlp_linear_2_bias": 1.0}
         cases += [
-            alone(f"attention {where}", "attention", x, options, _heads, **attends),
-            alone(f"attention's output {where}", "branch", x, options, **attended),
-            alone(f"attention {where}", "weights", x, options, **attends),
-            alone(f"the MLP's output {where}", "branch", x, options, **out),
-            alone(f"the MLP {where}", "branch", x, options, **hidden),
+            alone(f"attention {where}", "attention", *more, _heads, **attends),
+            alone(f"attention's output {where}", "branch", *few, **attended),
+            alone(f"attention {where}", "weights", *few, **attends),
+            alone(f"the MLP's output {where}", "branch", *few, **out),
+            alone(f"the MLP {where}", "branch", *few, **hidden),
         ]
     return cases
 
@@ -250,7 +266,7 @@ declare(
                 shows=lambda x: x,
                 fault="dropout.on_stream_of_blocks",
             ),
-            *places("layers", torch.zeros(24, 5, WIDTH), TWO_BLOCKS),
+            *places("layers", (torch.zeros(60, 2, WIDTH), TWO_BLOCKS), (torch.zeros(24, 5, WIDTH), TWO_BLOCKS)),
         ],
     ],
     mistakes=f"encoder drop_lost {PARTS}",

@@ -38,7 +38,7 @@ from vit_course.checks.modules import (
     takes,
 )
 from vit_course.checks.trace import Progress, stop_of
-from vit_course.checks.variants import MOST_CALLS, Mistake, explanation, mistakes_of, namespace, told
+from vit_course.checks.variants import MOST_CALLS, Mistake, explanation, mistakes_of, namespace, told, without_nan
 from vit_course.checks.verdict import CheckFailed, NotWritten, Verdict, fail, sentence
 
 
@@ -306,7 +306,9 @@ class Trial:
         at = f"{case.label}: {_difference(came, wanted, case)}"
         order = sorted(range(len(results)), key=lambda k: (k not in wrong, getattr(results[k], "numel", lambda: 0)()))
         progress, found = cache(lambda: self.progress([cases[k] for k in order], [runs[k] for k in order])), ()
-        if isinstance(came, Draws) or same(self.learners(case), came):  # no mistake explains random values
+        if isinstance(came, Draws) or same(
+            *map(without_nan, (self.learners(case), came))
+        ):  # no mistake explains random values
             earlier = [self.twin(first) for first in self.check.cases[0] if cases[0] is not self.check.cases[0][0]]
             found = explanation(
                 self.check.known(drawn=case.training),

@@ -28,8 +28,8 @@ IMAGES = [
     _images("pool='mean' and one channel", 3, 1, 8, 4, num_classes=4, pool="mean", **WIDE),
 ]
 
-SIZES = dict(image_size=4, patch_size=2, in_channels=1, num_classes=WIDTH) | TWO_BLOCKS
-BLANK = torch.zeros(120, 1, 4, 4)
+SIZES = dict(image_size=2, patch_size=2, in_channels=1, num_classes=WIDTH) | TWO_BLOCKS
+BLANK = torch.zeros(120, 1, 2, 2)
 
 
 def _head_on_all_tokens(cls: type[nn.Module], mapping: Mapping) -> None:
@@ -63,7 +63,7 @@ declare(
         [
             alone("the encoder's output", "head", BLANK, SIZES, shows=lambda logits: logits, encoder_ln_bias=1.0),
             alone("the positions", "positions", BLANK, SIZES, embedding_pos_embedding=1.0),
-            *places("encoder_layers", BLANK, SIZES),
+            *places("encoder_layers", (BLANK, SIZES), (torch.zeros(120, 1, 4, 4), SIZES | dict(image_size=4))),
         ],
     ],
     mistakes=f"vision_transformer image_embedding encoder drop_lost {PARTS} patch_embedding patchify",

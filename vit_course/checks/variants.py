@@ -184,7 +184,7 @@ class _Target:
     """The learner's result in one case, quick to compare: most wrong guesses differ in the largest value."""
 
     def __init__(self, result: object) -> None:
-        self.result, self.at = _without_nan(result), None
+        self.result, self.at = without_nan(result), None
         if isinstance(result, Tensor) and result.numel():
             flat = self.result.detach().flatten().double()
             self.at = int(flat.abs().nan_to_num().argmax())
@@ -194,7 +194,7 @@ class _Target:
         """Whether a case gives the learner's result with these twins."""
         if isinstance(self.result, Draws) and not run.could_give(twins, self.result):
             return False
-        other = _without_nan(run(twins))
+        other = without_nan(run(twins))
         if self.at is None:
             return same(self.result, other)
         if not isinstance(other, Tensor) or other.shape != self.result.shape:
@@ -204,7 +204,7 @@ class _Target:
         return near and same(self.result, other)
 
 
-def _without_nan(result: object) -> object:
+def without_nan(result: object) -> object:
     """Return a result with a number in place of nan, because a mistake explains a learner's nan by its own."""
     if isinstance(result, Tensor) and result.is_floating_point():
         return result.nan_to_num(nan=0.123, posinf=torch.inf, neginf=-torch.inf)

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from vit_course import attention, checks, embedding, encoder, inside, model, training, transfer
 from vit_course.checks.compare import same
-from vit_course.checks.verdict import Verdict, fail
+from vit_course.checks.verdict import Verdict, fail, sentence
 
 REFERENCE = (embedding, attention, encoder, model, training, transfer, inside)
 
@@ -68,13 +68,25 @@ class Part:
                 raise fail("mine.attribute", part=self.name, name=name, options=said, wanted=wanted, came=came)
 
     def verify_start(self, own: nn.Module, reference: nn.Module) -> None:
-        """Compare the size of the values that the parameters start with: later lessons train from them."""
-        sizes = {name: value.square().mean().sqrt().item() for name, value in own.named_parameters()}
-        for name, value in reference.named_parameters():
-            wanted = value.square().mean().sqrt().item()
-            if not 0.8 * wanted <= sizes[name] <= 1.25 * wanted:
-                came = f"{sizes[name]:.3f}"
-                raise fail("mine.start", part=self.name, name=name, wanted=f"{wanted:.3f}", came=came)
+        """Compare how large the values are that the parameters start with: later lessons train from them.
+
+        The largest value tells a normal distribution from a uniform one of the same root mean square.
+        """
+        values = dict(own.named_parameters())
+        for name, parameter in reference.named_parameters():
+            for measure, size, least, most in ((_root_mean_square, "size", 0.8, 1.25), (_largest, "largest", 0.0, 1.8)):
+                wanted, came = measure(parameter), measure(values[name])
+                if not least * wanted <= came <= most * wanted:
+                    said = sentence(f"mine.{size}", wanted=f"{wanted:.3f}", came=f"{came:.3f}")
+                    raise fail("mine.start", part=self.name, name=name, size=said)
+
+
+def _root_mean_square(values: Tensor) -> float:
+    return values.square().mean().sqrt().item()
+
+
+def _largest(values: Tensor) -> float:
+    return values.abs().max().item()
 
 
 GRID = ("image_size", "patch_size", "in_channels", "grid_size")
