@@ -63,6 +63,7 @@ def submitted(folder):
         ("ADA_Assignment_01.ipynb", "ada 1"),
         ("ada_assignment-2 (1).ipynb", "ada 2"),
         ("my_downloads/ada_assignment_01.ipynb", "ada 1"),
+        ("week 2/download/Ada Lovelace_123_assignsubmission_file_/assignment_03.ipynb", "ada 3"),
         ("lovelaceada_12345_67_assignment_02-3.ipynb", "ada 2"),  # Canvas
         ("turingalan_LATE_12345_67_assignment_01.ipynb", "al 1"),
         ("Ada Lovelace_123_assignsubmission_file_/Assignment_03.ipynb", "ada 3"),  # Moodle, in folders
@@ -94,7 +95,7 @@ def test_names_that_are_not_marked_as_unicode(folder, encoding, name):
         ("аda_assignment_01.ipynb", "the nearest is 'ada' ('а' is CYRILLIC SMALL LETTER A). Place"),
         ("홍길둥_assignment_01.ipynb", "the nearest is '홍 길동' ('동' is HANGUL SYLLABLE DONG, '둥' is HANGUL SYLL"),
         ("ada_assignment_09.ipynb", "the course has no assignment_09"),
-        ("ada_essay.pdf", "does not say whose it is"),
+        ("ada_assignment_01.docx", "left out; it is not a notebook."),
         ("assignment_01.ipynb", "does not say whose it is"),
     ],
 )

@@ -107,6 +107,18 @@ def test_an_honest_submission_is_right():
     assert "loop" in shown(result, 4)
 
 
+@pytest.mark.skipif(not CONFINEMENT.forks, reason="each submission starts a Python of its own here")
+def test_what_pytorch_imports_late_is_imported_once_for_all_submissions():
+    work = """
+        import sys
+        before = set(sys.modules)
+        torch.testing.assert_close(torch.ones(1), torch.ones(1))
+        torch.optim.AdamW([torch.nn.Parameter(torch.ones(1))]).step()
+        set(sys.modules) - before
+    """
+    assert shown(graded(work, tests={}), 1) == "set()"
+
+
 def test_an_error_does_not_stop_later_cells():
     result = graded("1 / 0", PATCHIFY, "def broken(:", UNPATCHIFY, "raise SystemExit", "exit()", "await nothing")
     assert marks(result) == [True, True]

@@ -137,9 +137,12 @@ def _read(
     path: Path, name: str, patterns: list[re.Pattern], roster: dict[str, Student], assignments: Collection[str]
 ) -> HandIn | str:
     """Read a file's name, in every encoding that it may have; return a line if that does not help."""
+    if path.suffix.lower() not in (".ipynb", ".py"):
+        return f"{name}: left out; it is not a notebook."
     problem = f"{name}: its name does not say whose it is and for which assignment. Place it by hand."
     for spelling in dict.fromkeys("/".join(_decoded(part, each) for part in name.split("/")) for each in ENCODINGS):
-        for text in (spelling, spelling.rpartition("/")[2]):
+        parts = spelling.split("/")
+        for text in ("/".join(parts[outer:]) for outer in range(len(parts))):  # without some of the folders around it
             match = next(filter(None, (pattern.fullmatch(text) for pattern in patterns)), None)
             if not match:
                 continue

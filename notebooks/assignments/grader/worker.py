@@ -37,6 +37,7 @@ def main() -> None:
         close_standard_streams()
         work(*streams, settings["folder"], is_alone=False)
     else:
+        Cells.prepare_more()
         control = socket.socket(fileno=settings["control"])
         control.send(b"+")
         while serve_fork(control, settings["folder"]):
@@ -193,6 +194,17 @@ class Cells:
         matplotlib.pyplot.loglog([1, 10], [1, 10])
         matplotlib.pyplot.savefig(io.BytesIO())
         matplotlib.pyplot.close()
+
+    @staticmethod
+    def prepare_more() -> None:
+        """Load what PyTorch itself imports at the first comparison and the first step, for all who are forked."""
+        import sklearn.datasets
+        import sklearn.model_selection  # noqa: F401
+        import torch
+
+        parameter = torch.nn.Parameter(torch.zeros(1))
+        torch.optim.SGD([parameter]).step()
+        torch.testing.assert_close(parameter, parameter)
         gc.freeze()
 
     def __init__(self, output_bytes: int) -> None:

@@ -82,7 +82,7 @@ def _executor(workers: int, dask: str = "") -> Iterator[Executor]:
 
 
 def _start(folder: str) -> None:
-    """Let a process of the pool put its files into a folder, and end when the run is killed: nobody else would end it."""
+    """Let a pool's process put its files into a folder, and end when the run is killed: nobody else would end it."""
     tempfile.tempdir = folder
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
