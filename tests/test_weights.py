@@ -222,7 +222,7 @@ BAD_FILES = [  # its name; its bytes, or what is saved in it; what the command p
     ("in.pt", b"nothing", NO_TENSORS),
     ("in.pt", {"cls_token": Harmful()}, NO_TENSORS),
     ("in.pt", [1, 2], "must hold tensors by name; got list"),
-    ("in.pt", small_model().state_dict(), "patch_size must be a whole number of at least 1; got None"),
+    ("in.pt", small_model().state_dict(), "does not contain its patch size. Add it, for example --patch-size 16"),
     ("in.pt", WITHOUT_BLOCK, f"missing: {BLOCK}"),
 ]
 

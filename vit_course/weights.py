@@ -411,6 +411,8 @@ def convert(source: Path, target: Path, layout: str, patch_size: int | None = No
         patch_size = given[table[PROJECTION][0]].shape[-1]
     elif patch_size is None and "vit_course" in metadata:
         patch_size = json.loads(metadata["vit_course"])["model"]["patch_size"]
+    elif patch_size is None:
+        raise ValueError(f"{source} does not contain its patch size. Add it, for example --patch-size 16")
     arguments.whole_number("patch_size", patch_size)
     state = _in_layout(_ours(given, table), layout, _table(layout, layers), patch_size)
     beside = target.with_name(f".{target.name}.part")

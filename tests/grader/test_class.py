@@ -297,6 +297,7 @@ def test_the_feedback_says_why(graded):
     }.items():
         assert words in pages[student]
     assert "<script>alert(1)" not in pages["script"]
+    assert "renamed" not in pages["honest1"]  # whose notebook is the same is for the teacher only
 
 
 def contents(folder):
@@ -312,6 +313,8 @@ def test_the_same_again_does_nothing(graded):
     before = contents(folder)
     again = command("grade", "--class", folder)
     assert (again.returncode, again.stdout) == (0, said)
+    alone = command("grade", "--class", folder, "--student", "honest1")
+    assert "the same cells, letter by letter, as " in alone.stdout
     assert contents(folder) == before
 
 

@@ -121,6 +121,8 @@ def test_a_file_that_canvas_has_exported_is_filled(folder):
     assert exported(folder, "grades-canvas.csv") == expected
     path.write_text("id,mark\n", encoding="utf-8")
     assert "no column Student" in command("grades", "--class", folder.root, "--canvas", path).stderr
+    path.unlink()
+    assert "canvas.csv cannot be read" in command("grades", "--class", folder.root, "--canvas", path).stderr
 
 
 def test_marks_by_hand_stay(folder, source):

@@ -53,7 +53,7 @@ def collect(options: argparse.Namespace) -> None:
     if not options.download:
         raise Stop("name a zip file or a folder: make collect FROM=downloads.zip")
     placed, lines = sort(Path(options.download), folder, sources, options.pattern, replace=options.replace)
-    print(*lines, f"{len(placed)} notebooks placed, {len(lines)} not", sep="\n")
+    print(*lines, f"placed: {len(placed)}, not placed: {len(lines)}", sep="\n")
 
 
 def grade(options: argparse.Namespace) -> None:

@@ -6,8 +6,7 @@ notebook is kept with a hash of all that it depends on, and what the gradebook h
 
 import copy
 import hashlib
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -84,6 +83,14 @@ class Prepared:
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     @property
+    def written(self) -> str:
+        """Return a hash of all cells, by which copies are found; nothing if the student has written nothing."""
+        empty = graded_edition(self.submission.source).cells
+        if _theirs(self.notebook.cells) == _theirs(empty):
+            return ""
+        return hashlib.sha256(nbformat.writes(self.notebook).encode()).hexdigest()
+
+    @property
     def cells(self) -> list[tuple[int, str]]:
         """Return index and source of the cells that are run."""
         cells = list(enumerate(self.notebook.cells))[1:]
@@ -109,8 +116,12 @@ class Prepared:
         notebook.cells[0].outputs = [new_output("stream", text="\n".join(notes))]
         if not notes:
             del notebook.cells[0]
-        notebook.metadata[MARK] = {"notes": notes, "key": self.key}
+        notebook.metadata[MARK] = {"notes": notes, "key": self.key, "written": self.written}
         return notebook
+
+
+def _theirs(cells: list[NotebookNode]) -> list[str]:
+    return [cell.source for cell in cells if is_theirs(cell)]
 
 
 @cache
@@ -136,20 +147,6 @@ def prepare(submission: Submission) -> Prepared:
     return Prepared(submission, graded_edition(submission.source), problem=problem)
 
 
-def note_identical(prepared: Iterable[Prepared]) -> None:
-    """Note where several students handed in the very same cells; a person decides what that means."""
-    same = defaultdict(list)
-    for each in prepared:
-        written = [cell.source for cell in each.notebook.cells if is_theirs(cell)]
-        if written != [cell.source for cell in graded_edition(each.submission.source).cells if is_theirs(cell)]:
-            same[each.submission.source.name, nbformat.writes(each.notebook)].append(each)
-    for group in same.values():
-        students = sorted(each.submission.student for each in group)
-        for each in group if len(group) > 1 else ():
-            others = ", ".join(student for student in students if student != each.submission.student)
-            each.notes.append(f"the same cells, letter by letter, as {others}")
-
-
 @dataclass
 class Run:
     """One grading run over a class.
@@ -172,9 +169,8 @@ class Run:
 
     def grade(self, submissions: list[Submission]) -> Iterator[tuple[Submission, str]]:
         """Grade and record; yield each submission as it is done, with the reason if it could not be graded."""
-        known, prepared = self.folder.recorded(), [prepare(submission) for submission in submissions]
-        note_identical(prepared)
-        for each, notebook in self._graded(prepared):
+        known = self.folder.recorded()
+        for each, notebook in self._graded([prepare(submission) for submission in submissions]):
             failure = f"not graded: {notebook}" if isinstance(notebook, str) else self._record(each, known)
             yield each.submission, f"{failure}. Run the grading again; if it stays, report it." if failure else ""
 

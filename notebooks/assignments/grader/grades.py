@@ -61,14 +61,20 @@ def report(
     ordered = sorted(gradebook.assignments, key=lambda each: each.name)
     handed_in = [each for each in ordered if each.submissions and each.name in (assignments or [each.name])]
     recorded, lines, rows = folder.recorded(), defaultdict(list), []
+    entries, alike = {name: folder.entry(*name) for name in recorded}, defaultdict(list)
+    for (id, name), entry in entries.items():
+        alike[name, entry.get("written") or id].append(id)
     for name, line in find_submissions(folder.root / "submitted", load_all(folder.sources))[1]:
         lines[name].append(line)
     for id in sorted({*folder.roster, *lines, *(student for student, _ in recorded)}):
         notes = [*lines[id], *["not in students.csv"] * bool(folder.roster and id not in folder.roster)]
         marks = {each.name: recorded.get((id, each.name)) for each in handed_in}
         for name in marks:
+            entry = entries.get((id, name), {})
             late = ["Canvas marked it as late"] * (folder.root / "submitted" / id / name / LATE).is_file()
-            notes += [f"{name}: {note}" for note in folder.entry(id, name).get("notes", []) + late]
+            others = ", ".join(sorted({*alike[name, entry.get("written") or id]} - {id}))
+            copied = [f"the same cells, letter by letter, as {others}"] * bool(others)
+            notes += [f"{name}: {note}" for note in [*entry.get("notes", []), *copied, *late]]
         rows.append(Row(folder.roster.get(id, Student(id)), marks, notes))
     points = {each.name: each.max_score for each in handed_in}
     return points, [row for row in rows if row.student.id in (students or [row.student.id])]
@@ -102,8 +108,10 @@ def grades_lines(points: dict[str, float], rows: list[Row]) -> list[list[str]]:
 
 def canvas_lines(path: Path, rows: list[Row]) -> list[list[str]]:
     """Return the lines of a CSV file of Canvas's, with the final marks in the columns that name an assignment."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        lines = list(csv.reader(file))
+    try:
+        lines = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"))))
+    except (OSError, UnicodeDecodeError) as error:
+        raise Stop(f"{path} cannot be read: {error}") from None
     if not lines or "Student" not in lines[0]:
         raise Stop(f"{path} is not a gradebook that Canvas has exported: its first line has no column Student.")
     by_id = {row.student.id: row for row in rows}
