@@ -11,6 +11,7 @@ from test_sandbox import MODULES, PATCHIFY, SETUP, TESTS, UNPATCHIFY, WRONG_PATC
 
 from grader import workers
 from grader.confine import Limits
+from grader.files import Stop
 
 SUBMISSIONS = {
     "right": [PATCHIFY, UNPATCHIFY],
@@ -84,3 +85,8 @@ def test_a_cluster_gives_the_same_marks_and_replaces_a_worker_that_dies(monkeypa
             time.sleep(0.1)
         assert first.pid != before
     assert marks(outcomes) == MARKS
+
+
+def test_a_cluster_that_is_not_there_is_named():
+    with pytest.raises(Stop, match="no Dask scheduler answers at nowhere://cluster: "):
+        list(workers.run_jobs(JOBS, 2, "nowhere://cluster"))

@@ -16,6 +16,7 @@ import torch
 
 from grader import confine, own_parts, sandbox
 from grader.confine import Limits
+from grader.files import Stop
 from grader.sandbox import Result
 
 TEST_IMAGES = Path(__file__).resolve().parents[3] / "resources" / "test_images.npy"
@@ -69,7 +70,11 @@ def _executor(workers: int, dask: str = "") -> Iterator[Executor]:
     if dask:
         from distributed import Client
 
-        with Client(dask) as client:
+        try:
+            client = Client(dask, timeout=10)
+        except (OSError, ValueError) as error:
+            raise Stop(f"no Dask scheduler answers at {dask}: {error}") from None
+        with client:
             yield client.get_executor(pure=False)
     else:
         context = multiprocessing.get_context("forkserver")
