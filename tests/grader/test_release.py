@@ -1,6 +1,8 @@
 """The student editions: what the sources generate, without solutions and hidden tests, and a first stub that helps."""
 
 import copy
+import subprocess
+import sys
 
 import nbformat
 import pytest
@@ -9,7 +11,7 @@ from nbgrader.preprocessors import ClearSolutions
 
 from grader.classroom import check_source
 from grader.files import write_notebook
-from grader.release import CODE_STUB, TEXT_STUB, student_edition, worked_solution
+from grader.release import CODE_STUB, TEXT_STUB, student_edition
 from grader.source import (
     ASSIGNMENTS,
     Source,
@@ -20,6 +22,7 @@ from grader.source import (
     load,
     load_all,
     nbgrader_of,
+    worked_solution,
 )
 
 SOURCES = load_all(ASSIGNMENTS / "source")
@@ -85,6 +88,13 @@ def test_a_worked_solution_is_for_reading(name):
     source = SOURCES[name].notebook
     assert [cell.get("outputs") for cell in solution.cells] == [cell.get("outputs") for cell in source.cells]
     assert not any("raise NotImplementedError" in cell.source for cell in solution.cells if cell.cell_type == "code")
+
+
+def test_worked_solutions_are_written_without_nbgrader():
+    """Who studies alone has only what ``make lab`` installs."""
+    code = "import sys; sys.modules['nbgrader'] = None; from grader import __main__ as commands; "
+    code += "commands.write_notebook = lambda *each: each[-1]; commands.main(['solutions'])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == list(SOURCES)
 
 
 # That the tests above can fail

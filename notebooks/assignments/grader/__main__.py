@@ -10,7 +10,7 @@ from filelock import FileLock, Timeout
 
 from grader.confine import CannotConfine
 from grader.files import Stop, write_notebook
-from grader.source import ASSIGNMENTS, Source, SourceError, load_all
+from grader.source import ASSIGNMENTS, Source, SourceError, load_all, worked_solution
 
 if TYPE_CHECKING:
     from grader.gradebook import ClassFolder
@@ -39,8 +39,6 @@ def release(options: argparse.Namespace) -> None:
 
 def solutions(options: argparse.Namespace) -> None:
     """Write the worked solutions."""
-    from grader.release import worked_solution
-
     for source in load_all(ASSIGNMENTS / "source").values():
         print(write_notebook(worked_solution(source), ASSIGNMENTS / "solutions", source.name))
 

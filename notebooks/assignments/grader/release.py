@@ -1,7 +1,6 @@
 """The editions of an assignment: nbgrader's own steps make them from the source, the same bytes on every machine."""
 
 import copy
-import re
 
 import nbformat
 from nbconvert.preprocessors import Preprocessor
@@ -9,7 +8,7 @@ from nbformat import NotebookNode
 from nbgrader import preprocessors as steps
 from traitlets.config import Config
 
-from grader.source import Source, outside
+from grader.source import Source
 
 CODE_STUB = '# YOUR CODE HERE\nraise NotImplementedError("not written yet")'
 TEXT_STUB = "YOUR ANSWER HERE"
@@ -45,13 +44,3 @@ def graded_edition(source: Source, chain: tuple[type[Preprocessor], ...] = TO_GR
 def student_edition(source: Source) -> NotebookNode:
     """Return the edition that is handed out: without solutions, without hidden tests."""
     return graded_edition(source, TO_GRADE + TO_STUDENT)
-
-
-def worked_solution(source: Source) -> NotebookNode:
-    """Return the edition for reading: with solutions and outputs, without hidden tests and nbgrader's marks."""
-    notebook = copy.deepcopy(source.notebook)
-    for cell in notebook.cells:
-        cell.metadata = nbformat.from_dict({})
-        text = outside(cell.source, "HIDDEN TESTS").rstrip()
-        cell.source = re.sub(r"^ *### (BEGIN|END) SOLUTION\n?", "", text, flags=re.MULTILINE)
-    return notebook

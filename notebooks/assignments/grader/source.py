@@ -1,6 +1,7 @@
 """The source of an assignment, as its author wrote it: what the grading reads in it."""
 
 import ast
+import copy
 import hashlib
 import re
 from collections.abc import Iterator
@@ -117,3 +118,13 @@ def course_imports(code: str) -> Iterator[str]:
             yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "vit_course")
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "mine.part":
             yield f"vit_course.{ast.literal_eval(node.args[0])}"
+
+
+def worked_solution(source: Source) -> NotebookNode:
+    """Return the edition for reading: with solutions and outputs, without hidden tests and nbgrader's marks."""
+    notebook = copy.deepcopy(source.notebook)
+    for cell in notebook.cells:
+        cell.metadata = nbformat.from_dict({})
+        text = outside(cell.source, "HIDDEN TESTS").rstrip()
+        cell.source = re.sub(r"^ *### (BEGIN|END) SOLUTION\n?", "", text, flags=re.MULTILINE)
+    return notebook
