@@ -34,6 +34,8 @@ def test_what_the_maps_of_the_boot_show(lesson_09):
     assert shares[3, 2:4].sum() > 0.75  # the top of the foot
     black = lesson_09["black"][0].reshape(7, 7)
     assert black.all(dim=1).tolist() == [True, True, False, False, False, False, True]  # rows that are no controls
+    assert not black[4].any()  # so every column shows a part of the boot
+    assert black[[0, 1, 2, 3, 6], 0].all()  # column 0 only one patch, without row 5
     assert shares[2][black].sum() > 0.7 > 0.55 > shares[3][black].sum()
     assert max(layer[0, :, 0, 1:].max() for layer in maps) < 0.61  # the end of the color scale
     favorite = maps[3][0, 1, 1:, 1:].argmax(dim=-1)
@@ -72,6 +74,7 @@ def test_rollout_finds_the_patches_that_matter(lesson_09):
     assert percent(without(ten(-rolled))) == 93.0
     assert [round(black[ten(each)].float().mean().item(), 2) for each in (rolled, lesson_09["chance"])] == [0.15, 0.36]
     assert change(without(ten(rolled)), lesson_09["not_black"]) == (-21.2, 2.2)
+    assert change(lesson_09["not_black"], chance) == (-0.6, 1.1)
     assert not black[ten(lesson_09["chance"].masked_fill(black, 0))].any()
     one = lesson_09["without"](lesson_09["tokens"][0][3:4], ten(rolled)[3].nonzero()[:, 0].tolist())
     assert without(ten(rolled))[3] == (lesson_09["classify"](one).argmax() == lesson_09["labels"][3]).float()
@@ -79,7 +82,7 @@ def test_rollout_finds_the_patches_that_matter(lesson_09):
 
 def test_distances_and_positions(lesson_09):
     assert (lesson_09["distances"] / lesson_09["uniform"] - 1).abs().max() < 0.08
-    assert round(lesson_09["distances"].min().item(), 2) == 3.36
+    assert round(lesson_09["distances"][:2].min().item(), 2) == 3.41
     assert round(lesson_09["uniform"], 2) == 3.61
     similarity = inside.position_similarity(lesson_09["model"])
     assert similarity[0, 0].flatten()[1:].argmax() == 6 - 1  # the top right corner
@@ -119,9 +122,7 @@ def test_features_by_depth(lesson_09):
     assert (percent(neighbors[0]), percent(pixels)) == (73.0, 72.8)
     steps = [change(each, pixels) for each in neighbors]
     assert [step > 2 * error for step, error in steps] == [False, True, True, True]
-    assert change(neighbors[0], by_depth[1]) == (27.4, 2.8)
-    lags = [change(neighbors[depth - 1], by_depth[depth]) for depth in (3, 4)]
-    assert all(step < -2 * error for step, error in lags)  # here the lens is clearly better
+    assert steps[0] == (0.2, 2.1)
     titles, names = lesson_09["titles"], lesson_09["names"]
     assert titles == ["Ankle boot"] * 7 + ["Sandal"] * 5
     predicted = lesson_09["classify"](tokens[0][23:24]).argmax()
@@ -129,24 +130,19 @@ def test_features_by_depth(lesson_09):
 
 
 def test_heads_cost_little_alone_and_much_together(lesson_09):
-    losses, order, heads = (lesson_09[name] for name in ("losses", "order", "heads"))
-    assert (round(losses.mean(dim=-1).max().item(), 1), round(losses.mean(dim=-1).sum().item(), 1)) == (1.8, 11.0)
+    losses, heads = lesson_09["losses"], lesson_09["heads"]
+    assert round(losses.mean(dim=-1).max().item(), 1) == 1.8
     assert [heads[index] for index in lesson_09["clear"].nonzero().flatten().tolist()] == [(1, 1)]
     model, images, correct = (lesson_09[name] for name in ("model", "images", "correct"))
-    four = correct(inside.silence_heads(model, [heads[index] for index in order[:4]]), images)
-    excess = 100 * (lesson_09["whole"] - four) - losses[order[:4]].sum(dim=0)
-    assert (round(excess.mean().item(), 1), round(excess.std().item() / 500**0.5, 1)) == (2.2, 1.2)  # not clear
-    eight = correct(inside.silence_heads(model, [heads[index] for index in order[:8]]), images)
-    assert change(eight, lesson_09["whole"]) == (-13.0, 1.9)
-    extra = 100 * (lesson_09["whole"] - eight) - losses[order[:8]].sum(dim=0)
-    assert (round(extra.mean().item(), 1), round(extra.std().item() / 500**0.5, 1)) == (8.6, 2.7)
     layers = [inside.silence_heads(model, [(layer, head) for head in range(4)]) for layer in range(4)]
-    left = [percent(correct(each, images)[:200]) for each in layers]
+    off = [correct(each, images) for each in layers]
+    changes = [change(right, lesson_09["whole"]) for right in off]
+    assert changes == [(-23.4, 2.2), (-7.4, 1.6), (-6.2, 1.5), (-1.4, 0.9)]  # only the last one is not clear
+    together = lesson_09["whole"] - off[0]
+    assert change(together, losses[:4].sum(dim=0) / 100) == (18.2, 2.6)
+    assert round(losses[:4].sum(dim=0).mean().item(), 1) == 5.2
+    left = [percent(right[:200]) for right in off]
     assert (left[0], left[3]) == (min(left), max(left)) == (69.5, 91.5)
-    every = inside.silence_heads(model, heads)(images).argmax(dim=-1)
-    pullover = lesson_09["names"].index("Pullover")
-    assert (every == pullover).all()
-    assert percent(lesson_09["labels"] == pullover) == 13.0
 
 
 def test_another_region_matters_more_for_the_boot_than_its_sole(lesson_09):
