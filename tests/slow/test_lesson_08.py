@@ -156,7 +156,7 @@ def test_what_pretraining_gains():
     assert quoted == pytest.approx([12.5, 5.8, 5.0, 2.2])
     gains = [medians["fine-tuning", n] - medians["from scratch, 600 steps", n] for n in (10, 30, 100)]
     assert gains == pytest.approx([12.2, 2.0, -0.3])
-    assert 91.9 - medians["linear probe", 100] == pytest.approx(6.9)
+    assert max(accuracies("linear probe", 100)) < 91.9 < medians["fine-tuning", 100] == 95.0
 
 
 def test_seed_0_was_lucky():
