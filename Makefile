@@ -57,9 +57,9 @@ fresh: $(INSTALLED)  ## start a lesson over, LESSON=03, or one of its exercises,
 test: $(INSTALLED) $(if $(filter pinned,$(VERSIONS)),lint)  ## check the style, run the unit tests and all notebooks, and compare the outputs with the stored ones
 	$(PYTEST) $(PARALLEL) $(NBVAL) tests notebooks
 
-test-all: test $(PEERS_INSTALLED) $(CLASS_INSTALLED) $(SITE_INSTALLED)  ## the same, and also other libraries' models, worked solutions, the grading of a class, a browser
+test-all: test $(PEERS_INSTALLED) $(CLASS_INSTALLED) $(SITE_INSTALLED)  ## the same, and also the lessons with worked solutions, other libraries' models, the grading of a class, a browser
 	PYTHONPATH=$(ENV)/peers $(PYTEST) tests/peers
-	$(PYTEST) $(PARALLEL) tests/slow tests/grader
+	$(PYTEST) $(PARALLEL) tests/lessons tests/slow tests/grader
 	$(PYTEST) $(PARALLEL) tests/browser
 
 rebuild: $(WHAT:%=rebuild-%)  ## regenerate files; WHAT=figures, notebooks, runs, benchmarks or solutions (the first two by default)
