@@ -30,17 +30,27 @@
       element("td", {}, bar));
   }
 
+  // the largest products; a button in the last row adds the others
+  const SHOWN = 16;
   function tableOf({ names, terms, bias, total, products: sumOfProducts }) {
     const largest = Math.max(...terms.map(({ product }) => Math.abs(product)), 1e-12);
     const heads = [...names, "product"].map((name) => element("th", { scope: "col" }, name));
     const added = bias === undefined ? ""
       : `; with the bias ${number(bias)}, the result is ${number(total)}`;
     const words = `The ${terms.length} products add up to ${number(sumOfProducts)}${added}`;
+    const rows = (some) => some.map((term) => row(term, largest));
+    const others = terms.slice(SHOWN);
+    const last = element("tr", {},
+      element("th", { scope: "row", colspan: 3 }, element("button", {
+        type: "button", class: "term", onclick: () => last.replaceWith(...rows(others)),
+      }, `${others.length} smaller ones`)),
+      element("td", {}, number(others.reduce((all, { product }) => all + product, 0))),
+      element("td"));
     return [
       element("p", { class: "sum" }, words),
       element("table", {}, element("caption", {}, "The largest products come first, and all numbers are rounded."),
         element("thead", {}, element("tr", {}, ...heads, element("td"))),
-        element("tbody", {}, ...terms.map((term) => row(term, largest)))),
+        element("tbody", {}, ...rows(terms.slice(0, SHOWN)), others.length ? last : "")),
     ];
   }
 

@@ -177,6 +177,18 @@ def test_a_click_shows_the_arithmetic_of_an_attention_weight(page):
     assert numbers(lines[5])[-1] == pytest.approx((weight * value[value.abs().argmax()]).item(), abs=6e-4)
 
 
+def test_a_long_sum_shows_its_largest_products_and_on_request_the_others(page):
+    page.evaluate("explorer.set({ cell: 'layers.2.mlp_output:3.5' })")
+    model, record = MODEL.encoder.layers[2].mlp.linear_2, expected(MODEL, IMAGES[:1])
+    products = record["layers.2.mlp_activated"][3] * model.weight[5]
+    largest = products.abs().argsort(descending=True)
+    first = table(page)
+    assert list(first)[:-1] == [str(i) for i in largest[:16].tolist()]
+    assert first["112 smaller ones"] == pytest.approx([products[largest[16:]].sum().item()], abs=6e-4)
+    page.get_by_role("button", name="112 smaller ones").click()
+    assert list(table(page)) == [str(i) for i in largest.tolist()]
+
+
 def test_every_kind_of_number_has_its_arithmetic(page):
     """The last number of the arithmetic is the number that is explained, and its line of code is in the course."""
     record = expected(MODEL, IMAGES[:1])
