@@ -9,7 +9,7 @@ sys.path.insert(0, str(ROOT))
 
 from tools.site_links import DOCUMENT_PAGES, published  # noqa: E402
 
-project = "A Vision Transformer from an empty page"
+project = "Build a Vision Transformer from scratch"
 author = copyright = "the vit_course contributors"
 version = release = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 extensions = [

@@ -21,7 +21,9 @@ LESSON = r"\]\((?:notebooks/)?(\w+\.ipynb)\) \| ([^|]+) \| (\d+) \+ (\d+) \|"
 ROWS = re.findall(LESSON, README)
 TIMES = [r"(\d+) minutes to read", r"(\d+) minutes (?:for the exercises|more)"]
 # of the table of names: the paper's, ours, torchvision's, timm's, Hugging Face's
-NAMES = [[cell.strip() for cell in line.split("|")[1:-1]] for line in README.splitlines() if line.count("|") == 7]
+NAMES = [
+    [cell.strip() for cell in line.split("|")[1:-1]] for line in PAGES["glossary"].splitlines() if line.count("|") == 7
+]
 MODEL = VisionTransformer(**VARIANTS["Ti/16"] | dict(num_layers=1), image_size=32)
 
 

@@ -196,7 +196,7 @@ def test_every_page_is_there_and_described_and_asks_nobody_else_for_anything(sit
         text = text_of(site, name)
         assert undescribed(text) == [], name
         assert re.search(r'<meta name="description" property="og:description" content="[^"]{40,300}">', text), name
-        assert re.search(r"<title>(.*)</title>", text)[1].count("Vision Transformer from an empty page") == 1, name
+        assert re.search(r"<title>(.*)</title>", text)[1].count("Build a Vision Transformer from scratch") == 1, name
         assert "searchindex.js" not in text, name
         assert not re.findall(r'\bsrc="https?:|<link rel="(?:stylesheet|preload)"[^>]*href="https?:', text), name
         files = {(site / name).parent / unquote(source) for source in re.findall(r'<img[^>]*\bsrc="([^"]+)"', text)}

@@ -17,9 +17,10 @@ from traitlets.config import Config
 
 from grader import __main__ as commands
 from grader import gradebook as module
+from grader.classroom import Submission
 from grader.collect import LATE
 from grader.gradebook import MARK, ClassFolder, Mark
-from grader.grades import Row, as_text, table
+from grader.grades import NEWER, Row, as_text, table
 from grader.pages import MATH, TAGS, markdown2html
 from grader.release import graded_edition
 from grader.roster import Student
@@ -91,6 +92,25 @@ def test_marks_as_csv(folder):
     assert lines[:-1] == GRADES
     assert lines[-1][0] == "no+id"
     assert "is no student id" in lines[-1][-1]
+
+
+def test_files_that_changed_after_their_mark_are_noted(folder, source):
+    path = put(folder.root, "ada", handed_in(source))
+    notebook = graded(source)
+    notebook.metadata[MARK]["files"] = Submission("ada", source, path.parent).digest
+    recorded(folder, "ada", notebook, path.parent)
+    notes = []
+    for name, content in (("other.txt", ""), ("my_vit.py", "x = 1"), (path.name, "{}")):
+        before = (path.parent / name).read_bytes() if (path.parent / name).exists() else None
+        put(folder.root, "ada", content, name=name)
+        command("grades", "--class", folder.root)
+        notes.append(exported(folder)[1][-1])
+        (path.parent / name).unlink()
+        if before is not None:
+            put(folder.root, "ada", before, name=name)
+    assert all(f"assignment_01: {NEWER}" in note for note in notes)
+    command("grades", "--class", folder.root)
+    assert exported(folder)[:-1] == GRADES
 
 
 def test_nbgraders_own_command_in_the_folder_of_the_class(folder):

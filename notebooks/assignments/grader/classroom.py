@@ -4,8 +4,11 @@ Nothing that one student hands in can stop the others, and a run that is killed 
 notebook is kept with a hash of all that it depends on, and what the gradebook holds is not entered again.
 """
 
+import contextlib
 import copy
 import hashlib
+import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -18,8 +21,8 @@ from nbformat.v4 import new_code_cell, new_output
 
 from grader import own_parts
 from grader.confine import Limits
-from grader.gradebook import MARK, ClassFolder, NotRecorded, slips
-from grader.intake import Unreadable, find_notebook, read_notebook
+from grader.gradebook import MARK, ClassFolder, NotRecorded
+from grader.intake import MEGABYTES, Unreadable, find_notebook, read_notebook
 from grader.release import graded_edition
 from grader.repair import repair
 from grader.roster import WHICH, is_student_id
@@ -42,6 +45,18 @@ class Submission:
     def name(self) -> tuple[str, str]:
         """Return student and assignment."""
         return self.student, self.source.name
+
+    @property
+    def digest(self) -> str:
+        """Return a hash of the files in the folder; of a link, and of what is too large to be graded, of the name."""
+        digest = hashlib.sha256()
+        for path in [] if self.folder.is_symlink() else sorted(self.folder.glob("*")):
+            status = path.lstat()
+            digest.update(os.fsencode(f"/{path.name}/{status.st_size}/"))
+            if stat.S_ISREG(status.st_mode) and status.st_size <= MEGABYTES * 1e6:
+                with contextlib.suppress(OSError):
+                    digest.update(path.read_bytes())
+        return digest.hexdigest()
 
 
 def find_submissions(submitted: Path, sources: dict[str, Source]) -> tuple[list[Submission], list[tuple[str, str]]]:
@@ -78,8 +93,7 @@ class Prepared:
     @property
     def key(self) -> str:
         """Return a hash of all that the graded notebook depends on."""
-        source, said = self.submission.source, str([self.notes, self.problem, slips(self.submission.folder)])
-        parts = [grader_version(), source.digest, nbformat.writes(self.notebook), self.own, said]
+        parts = [grader_version(), self.submission.source.digest, self.submission.digest]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     @property
@@ -116,7 +130,12 @@ class Prepared:
         notebook.cells[0].outputs = [new_output("stream", text="\n".join(notes))]
         if not notes:
             del notebook.cells[0]
-        notebook.metadata[MARK] = {"notes": notes, "key": self.key, "written": self.written}
+        notebook.metadata[MARK] = {
+            "notes": notes,
+            "key": self.key,
+            "written": self.written,
+            "files": self.submission.digest,
+        }
         return notebook
 
 

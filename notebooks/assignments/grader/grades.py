@@ -18,6 +18,7 @@ from grader.gradebook import ClassFolder, Mark
 from grader.roster import Student, identify
 from grader.source import load_all
 
+NEWER = "the files have changed since this mark was given; run make grade"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -64,17 +65,21 @@ def report(
     entries, alike = {name: folder.entry(*name) for name in recorded}, defaultdict(list)
     for (id, name), entry in entries.items():
         alike[name, entry.get("written") or id].append(id)
-    for name, line in find_submissions(folder.root / "submitted", load_all(folder.sources))[1]:
+    submissions, others = find_submissions(folder.root / "submitted", load_all(folder.sources))
+    for name, line in others:
         lines[name].append(line)
+    digests = {each.name: each.digest for each in submissions}
     for id in sorted({*folder.roster, *lines, *(student for student, _ in recorded)}):
         notes = [*lines[id], *["not in students.csv"] * bool(folder.roster and id not in folder.roster)]
         marks = {each.name: recorded.get((id, each.name)) for each in handed_in}
         for name in marks:
             entry = entries.get((id, name), {})
+            digest = digests.get((id, name))
+            newer = [NEWER] * (digest != entry.get("files", digest))
             late = ["Canvas marked it as late"] * (folder.root / "submitted" / id / name / LATE).is_file()
             others = ", ".join(sorted({*alike[name, entry.get("written") or id]} - {id}))
             copied = [f"the same cells, letter by letter, as {others}"] * bool(others)
-            notes += [f"{name}: {note}" for note in [*entry.get("notes", []), *copied, *late]]
+            notes += [f"{name}: {note}" for note in [*entry.get("notes", []), *newer, *copied, *late]]
         rows.append(Row(folder.roster.get(id, Student(id)), marks, notes))
     points = {each.name: each.max_score for each in handed_in}
     return points, [row for row in rows if row.student.id in (students or [row.student.id])]
