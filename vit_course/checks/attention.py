@@ -79,9 +79,14 @@ def marked_tokens(images: int = 100) -> Tensor:
 
 
 def reveal_weights(layer: nn.Module) -> None:
-    """Make every score one number, and the output of attention show the weights, plus ``BIAS``."""
+    """Make every score one number, and the output of attention show the weights, plus ``BIAS``.
+
+    Token j adds 1 to a feature of its key and takes 1 from the next one: only a query that is dropped tells keys apart.
+    """
     d = layer.qkv.in_features
-    layer.qkv.weight.copy_(torch.cat([torch.zeros(2 * d, d), torch.eye(d)]))
+    keys = torch.zeros(d, d)
+    keys[: 2 * KEYS, :KEYS] = torch.kron(torch.eye(KEYS), torch.tensor([[1.0], [-1.0]]))
+    layer.qkv.weight.copy_(torch.cat([torch.zeros(d, d), keys, torch.eye(d)]))
     layer.qkv.bias.copy_(torch.cat([torch.ones(2 * d), torch.zeros(d)]))
     layer.out_proj.weight.copy_(torch.eye(d))
     layer.out_proj.bias.fill_(BIAS)
