@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from support import SMALL, assert_equal, hugging_face, images_of, parameters_of, randomize_, small_model
-from transformers import ViTForImageClassification, ViTModel
 
 from vit_course import VisionTransformer, weights
 from vit_course.weights import load_weights, to_huggingface, to_timm, to_torchvision
@@ -73,13 +72,14 @@ def test_a_file_that_they_saved_is_read_and_one_of_ours_by_them(tmp_path):
 
     other = small_model()
     save_file(to_huggingface(other, saved=True), tmp_path / "model.safetensors", metadata=dict(format="pt"))
-    again = ViTForImageClassification.from_pretrained(tmp_path, dtype=torch.float64).eval()
+    again = type(theirs).from_pretrained(tmp_path, dtype=torch.float64).eval()
     assert_equal(again(images_of(other)).logits, other(images_of(other)))
 
 
 def test_the_bare_model_without_its_head_is_read_with_head_skip():
     model = model_like()
-    bare = randomize_(ViTModel(hugging_face(model).config))
+    theirs = hugging_face(model)
+    bare = randomize_(type(theirs.vit)(theirs.config))  # with a pooling layer
     assert {"pooler.dense.weight", "embeddings.cls_token"} <= set(bare.state_dict())
     head = parameters_of(model.head)
     with pytest.raises(ValueError, match=r"(?s)missing: classifier.*unexpected: vit.pooler.*head='skip'"):

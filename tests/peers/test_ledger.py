@@ -11,7 +11,7 @@ from vit_course import VisionTransformer
 from vit_course.weights import to_timm
 
 VERSIONS, MISSING = peers.find()  # first: transformers imports torchvision, where it is there
-lesson = importlib.import_module("test_published_vits")
+lesson = importlib.import_module("lessons.test_published_vits")
 
 SIZES = dict(image_size=96, patch_size=16, num_layers=2, num_heads=6, hidden_dim=384, mlp_dim=1536, num_classes=1000)
 

@@ -23,7 +23,7 @@ from tools.site_links import lessons
 from vit_course import ImageEmbedding, VisionTransformer, patchify
 from vit_course.weights import to_huggingface
 
-PATH = Path(__file__).resolve().parents[1] / "notebooks" / "appendix_published_implementations.ipynb"
+PATH = Path(__file__).resolve().parents[2] / "notebooks" / "appendix_published_implementations.ipynb"
 NOTEBOOK = nbformat.read(PATH, as_version=4)
 MARKDOWN = [cell.source for cell in NOTEBOOK.cells if cell.cell_type == "markdown"]
 
