@@ -357,7 +357,7 @@ def _refuse_others(given: Mapping[str, Tensor], expected: Mapping[str, Tensor | 
     lines += [f"  it is another kind of model: {why}" for why in sorted(reasons)]
     head = {their for ours in HEAD for their in _table(layout, 1)[ours]}
     if head & {*missing, *(line.split()[0] for line in shapes)}:
-        lines.append("  to keep the model's own head, say head='skip'")
+        lines.append("  to keep the model's own head, pass head='skip'")
     raise ValueError(f"state_dict ({layout}) does not fit the model, and nothing was loaded:\n" + "\n".join(lines))
 
 

@@ -118,6 +118,8 @@ def named(value: object) -> str:
         return sentence("compare.several", kind=type(value).__name__, parts=", ".join(map(named, value)))
     if isinstance(value, nn.Module):
         return type(value).__name__
+    if isinstance(value, dict):
+        return sentence("compare.dictionary", count=len(value))
     said = repr(tuple(value) if isinstance(value, torch.Size) else value)
     return said if len(said) <= 60 else f"{said[:57]}..."
 

@@ -19,6 +19,7 @@ from vit_course.checks.modules import Mapping
 from vit_course.checks.trace import forbids, recorded
 from vit_course.checks.verdict import Verdict, fail, sentence
 from vit_course.data import load_test_images
+from vit_course.weights import to_huggingface
 
 LETTERS = load_test_images()
 
@@ -80,6 +81,8 @@ with torch.random.fork_rng(devices=[]):  # initial values are drawn before they 
         set_parameters(block(hidden_dim=32, num_heads=4, mlp_dim=128)).double()
         for block in (vit_course.EncoderBlock, _FoundBlock)
     )
+    _SIZES = dict(image_size=8, patch_size=4, num_layers=3, num_heads=2, hidden_dim=6, mlp_dim=8)
+    SAVED = to_huggingface(set_parameters(vit_course.VisionTransformer(**_SIZES)), saved=True)
 
 EXERCISES: dict[str, Check] = {}
 
@@ -180,6 +183,11 @@ _exercise(
     _photo("a photo of 91 × 60", 91, 60),
     _photo("a square photo", 30, 30),
     stages=("gray", "square"),
+)
+_exercise(
+    "joined_qkv",
+    Case("the weight of block 2", (SAVED, 2, "weight")),
+    Case("the bias of block 1", (SAVED, 1, "bias")),
 )
 _exercise(
     "without",

@@ -494,6 +494,13 @@ def without(embedded, patches):
     return embedded[:, kept]
 
 
+def joined_qkv(weights, layer, kind):
+    """The fused layer of one block, from a checkpoint of Hugging Face."""
+    start = f"vit.encoder.layer.{layer}.attention.attention"
+    query, key, value = (weights[f"{start}.{part}.{kind}"] for part in ("query", "key", "value"))
+    return torch.cat([query, key, value])
+
+
 def changed_tokens(before, after):
     """How many tokens of each image differ."""
     largest = (after - before).abs().amax(dim=-1)
