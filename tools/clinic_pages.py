@@ -6,10 +6,10 @@ import re
 from tools.site_links import CLINIC, ROOT, case_page
 
 WHERE = """\
-This is one of the twelve cases of the [bug clinic](10_bug_clinic.ipynb#How-the-clinic-works), which explains how to
-solve them and defines their terms. Each shows faulty code of a **Vision Transformer** (ViT), a model that cuts an image
-into small squares, the patches, and represents each patch by a vector, its **token**. To repair the code and run the
-check, [install the course](../docs/pages/install.md)."""
+This is one of the twelve cases of the [bug clinic](10_bug_clinic.ipynb). Each shows faulty code of a **Vision
+Transformer** (ViT), a model that cuts an image into small squares, the patches, and represents each patch by a vector,
+its **token**. **[How to work on a case](10_bug_clinic.ipynb#How-to-work-on-a-case)** explains the four steps, the lines
+that a check prints, the hints and the terms. To repair the code, [install the course](../docs/pages/install.md)."""
 
 
 def clinic_pages() -> dict[str, str]:
