@@ -196,7 +196,8 @@
       'scores = einsum(query, key, "b heads i e, b heads j e -> b heads i j")',
       ({ at }, head, i, j) => ({ table: dotProduct(at, head, i, j) })],
     weights: ["Attention weight",
-      "The softmax turns the scaled scores of a query into attention weights.",
+      "The softmax turns the scaled scores of a query into attention weights. The largest score is "
+        + "subtracted first, which changes no weight but keeps the exponentials small.",
       "scaled",
       "return (scores * query.shape[-1] ** -0.5).softmax(dim=-1)",
       ({ at }, head, i, j) => weights(at, head, i, j)],

@@ -61,6 +61,7 @@
       pin(i, j) {
         const cell = `${name()}:${index(i, j).join(".")}`;
         explorer.set(rows ? { token: rows === "patch" ? i + 1 : i, cell } : { cell });
+        explorer.uncover();
       },
     });
     figure.prepend(caption);

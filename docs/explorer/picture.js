@@ -131,13 +131,14 @@
     byId("strongest").hidden = state.overlay !== "effect";
     byId("strongest").disabled = !done || most < 0;
     const about = {
-      none: "Nothing is laid over the image.",
+      none: "The overlay is off.",
       attention: `Orange: how much ${tokenName(state.token)} attends to each patch, in layer `
-        + `${layer}, head ${head}. Its weight for the class token is ${number(weights[0], 3)}.`,
+        + `${layer}, head ${head}. Its weight for the class token is ${number(weights[0], 3)}.`
+        + (state.off.includes(`${layer}.${head}`) ? " This head is switched off." : ""),
       effect: done
         ? `Red: the logit of “${top().name}” falls without this patch`
           + (most < 0 ? "" : `, most (by ${number(falls[most], 2)}) without ${tokenName(most + 1)}`)
-          + ". Blue: it rises."
+          + `. Blue: it rises. The colors are strongest from ${LARGE_EFFECT} on.`
         : `Each patch is left out in turn: ${falls.length} of ${grid().count}.`,
     };
     byId("overlay-words").textContent = about[state.overlay];

@@ -13,8 +13,11 @@
 
   function scrollToPlace() {
     const place = document.querySelector(steps[state.step - 1].dataset.place);
-    const fits = innerWidth >= 1180 && place.offsetHeight < 0.8 * innerHeight;
-    place.scrollIntoView({ block: fits ? "center" : "start" });
+    const wide = innerWidth >= 1180; // otherwise the tour covers the lower half
+    const [, part] = state.cell?.match(/(\w+):/) ?? [];
+    const fits = place.offsetHeight < (wide ? 0.8 : 0.35) * innerHeight;
+    const target = (fits ? null : place.querySelector(`[data-part="${part}"]`)) ?? place;
+    target.scrollIntoView({ block: wide && (fits || target !== place) ? "center" : "start" });
   }
 
   let own = null; // what the visitor had drawn or opened before the tour

@@ -136,6 +136,7 @@
     byId("draw-tools").hidden = state.tool !== "draw";
     byId("without-words").hidden = state.tool !== "without";
     byId("shuffle").setAttribute("aria-pressed", state.shuffle > 0);
+    byId("shuffle").textContent = state.shuffle ? "Undo the shuffle" : "Shuffle the patches";
     byId("reset").disabled = !explorer.changed();
     for (const button of document.querySelectorAll("#images button")) {
       button.setAttribute("aria-pressed", Number(button.dataset.image) === state.image);

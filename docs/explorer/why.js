@@ -70,9 +70,9 @@
       element("p", {}, operation),
       element("ol", { hidden: !lines.length }, ...lines.map((line) => element("li", {}, line))),
       element("p", { hidden: !from.length }, ...links),
+      ...(table ? tableOf(table) : []),
       element("p", { class: "code" }, element("code", {}, code)),
       element("p", {}, element("a", { href: lesson }, `Section ${section} of the course`)),
-      ...(table ? tableOf(table) : []),
     );
     explorer.say(`${title}, ${place}: ${number(found.value, digits)}`);
   }
@@ -83,5 +83,13 @@
     document.getElementById("sheet").setAttribute("aria-expanded", open);
   }
 
-  Object.assign(explorer, { follow, drawWhy, openSheet });
+  // scroll until the sheet no longer covers the number that is explained
+  function uncover() {
+    const sheet = document.querySelector("aside");
+    const mark = document.querySelector("main .pin")?.getBoundingClientRect();
+    const covered = mark ? mark.bottom + 24 - sheet.getBoundingClientRect().top : 0;
+    if (getComputedStyle(sheet).position === "fixed" && covered > 0) scrollBy(0, covered);
+  }
+
+  Object.assign(explorer, { follow, drawWhy, openSheet, uncover });
 }

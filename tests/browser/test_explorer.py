@@ -287,7 +287,7 @@ def test_patches_that_are_left_out_and_their_effects(page):
         assert page.evaluate("explorer.state.without") == without
     expect(page.locator("#answer")).to_contain_text("Sneaker")
     page.locator("#reset").click()
-    page.get_by_role("radio", name="leaves out").check()
+    page.get_by_role("radio", name="leave out").check()
     expect(page.locator("#without-words")).to_be_visible()
     for row, column in [(2, 5), (3, 4)]:
         page.mouse.click(box["x"] + (column + 0.5) * box["width"] / 7, box["y"] + (row + 0.5) * box["height"] / 7)
@@ -303,7 +303,7 @@ def current_picture(page):
 
 
 def test_a_drawing_is_classified_as_it_grows(page):
-    page.get_by_role("radio", name="draws").check()
+    page.get_by_role("radio", name="draw").check()
     page.evaluate("explorer.set({ without: [3] })")
     page.locator("#clear").click()
     page.wait_for_function("explorer.state.image === null && !explorer.changed()")
@@ -430,6 +430,20 @@ def test_on_a_phone_by_touch(explorer_page, new_page):
     page.locator("#bars button").first.tap()
     expect(page.locator("#why .value b")).to_have_text("Probability")
     expect(page.locator("#why")).to_be_in_viewport()
+
+
+def test_on_a_phone_the_sheet_does_not_cover_what_it_explains(explorer_page, new_page):
+    page = new_page(viewport=PHONE, has_touch=True)
+    page.goto(explorer_page + "#image=0")
+    uncovered = """part => document.querySelector(`[data-part=${part}] .pin`).getBoundingClientRect().bottom
+        < document.querySelector("aside").getBoundingClientRect().top"""
+    cells = page.locator('[data-part="tokens"] .vit-cells')
+    cells.evaluate("map => scrollBy(0, map.getBoundingClientRect().top - 500)")
+    cells.tap(position={"x": 100, "y": 150})
+    assert page.evaluate(uncovered, "tokens")
+    page.evaluate("explorer.goToStep(4)")
+    page.locator("#tour-next").tap()
+    assert page.evaluate(uncovered, "scores")
 
 
 def test_only_what_has_changed_is_computed_and_drawn(page):
