@@ -12,7 +12,7 @@ from statistics import median
 RUNS = Path(__file__).resolve().parents[1] / "resources" / "runs"
 GROUPS = ("digits", "fashion_mnist", "cifar10", "best")
 SHIPPED = "fashion_mnist-long-seed0"
-LIMITS = {  # what limits the accuracy of each command
+LIMITS = {  # notes on each command
     "--dataset digits --threads 1": (
         "There are only 1,221 training images and 360 test images, so one test image counts for 0.3 points."
     ),
@@ -30,7 +30,7 @@ LIMITS = {  # what limits the accuracy of each command
     ),
     "--dataset cifar10 --preset best --threads 1": (
         "The optimizer Muon trains the matrices of the encoder, and nine tenths of the steps see images of 16 × 16 "
-        "pixels, which have a quarter of the tokens. The training time is still what limits the accuracy."
+        "pixels, which have a quarter of the tokens. A longer run would probably do better."
     ),
 }
 
@@ -76,7 +76,7 @@ def results() -> str:
         )
         options = command.partition("vit_course.train ")[2]
         notes.append(f"- `{options}`: {LIMITS[options]}")
-    return "\n".join([*lines, "", "What limits the accuracy of each command:", "", *notes])
+    return "\n".join([*lines, "", "Notes on each command:", "", *notes])
 
 
 def ablation() -> str:
@@ -178,8 +178,9 @@ another machine, the accuracy may differ by some tenths of a point.
 ## An ablation on small data
 
 Each row changes one setting of the quick preset for Fashion-MNIST and trains it with three seeds. All runs have the
-same budget of at most one minute on one core, which is enough for more or fewer epochs, depending on the patch size.
-The accuracies are those of the 5,000 validation images, so one standard error is about 0.5 points.
+same budget of at most one minute on one core, so runs with smaller patches, which mean more tokens, have fewer
+epochs. The last two rows therefore show the speed of training and not the best patch size. The accuracies are those
+of the 5,000 validation images, so one standard error is about 0.5 points.
 
 {ablation}
 
