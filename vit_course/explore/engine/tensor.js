@@ -59,12 +59,15 @@ globalThis.vit = {};
     const width = x.shape.at(-1);
     const y = tensor(x.shape);
     for (let start = 0; start < x.data.length; start += width) {
-      const scaled = (value, i) => (leftOut.has(i) ? -Infinity : value * scale);
-      const row = x.data.subarray(start, start + width).map(scaled);
-      const largest = row.reduce((a, b) => Math.max(a, b));
+      let largest = -Infinity;
+      for (let i = 0; i < width; i++) {
+        const score = leftOut.has(i) ? -Infinity : x.data[start + i] * scale;
+        y.data[start + i] = score;
+        largest = Math.max(largest, score);
+      }
       let sum = 0;
-      for (let i = 0; i < width; i++) sum += y.data[start + i] = Math.exp(row[i] - largest);
-      for (let i = 0; i < width; i++) y.data[start + i] /= sum;
+      for (let i = start; i < start + width; i++) sum += y.data[i] = Math.exp(y.data[i] - largest);
+      for (let i = start; i < start + width; i++) y.data[i] /= sum;
     }
     return y;
   }
