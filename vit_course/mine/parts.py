@@ -122,8 +122,8 @@ PARTS = {
         Part("fine_tune", "08", transfer, checks.fine_tune),
         Part("resize_positions", "08", transfer, checks.resize_positions),
         Part("attention_rollout", "09", inside, checks.attention_rollout),
+        Part("silence_heads", "09", inside, checks.silence_heads),
         Part("attention_distance", "09", inside, checks.attention_distance),
         Part("nearest", "09", inside, checks.nearest),
-        Part("silence_heads", "09", inside, checks.silence_heads),
     )
 }
