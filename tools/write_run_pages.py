@@ -12,23 +12,24 @@ from statistics import median
 RUNS = Path(__file__).resolve().parents[1] / "resources" / "runs"
 GROUPS = ("digits", "fashion_mnist", "cifar10", "best")
 SHIPPED = "fashion_mnist-long-seed0"
-LIMITS = {  # notes on each command
-    "--dataset digits --threads 1": (
+NAMES = dict(digits="Digits", fashion_mnist="Fashion-MNIST", cifar10="CIFAR-10")
+LIMITS = {  # notes on each command, by data set and preset
+    ("digits", "quick"): (
         "There are only 1,221 training images and 360 test images, so one test image counts for 0.3 points."
     ),
-    "--dataset fashion_mnist --threads 2": (
+    ("fashion_mnist", "quick"): (
         "An image is cut into only four patches of 14 × 14 pixels. The model learns quickly, but it loses detail."
     ),
-    "--dataset fashion_mnist --preset long --threads 1": (
+    ("fashion_mnist", "long"): (
         "Two thirds of the errors confuse T-shirts, shirts, pullovers and coats with each other. For comparison, the "
         "page of the data set reports 83.5 % for people without training in fashion, and 93 to 95 % for small "
         "convolutional networks."
     ),
-    "--dataset cifar10 --preset long --threads 1": (
+    ("cifar10", "long"): (
         "The training time is short. A transformer has to learn from the images what is built into a convolutional "
         "network. UvA's tutorial 15 reports 75.6 % for a larger ViT after 180 epochs on a GPU."
     ),
-    "--dataset cifar10 --preset best --threads 1": (
+    ("cifar10", "best"): (
         "The optimizer Muon trains the matrices of the encoder, and nine tenths of the steps see images of 16 × 16 "
         "pixels, which have a quarter of the tokens. A longer run would probably do better."
     ),
@@ -56,27 +57,33 @@ def device(run: dict) -> str:
     return f"{session['device']}, {processes}{threads} thread{'s' if threads > 1 else ''}"
 
 
+def by_preset(run: dict) -> tuple[int, int]:
+    """Return a run's place in the table: first by data set, then by preset."""
+    config = run["config"]
+    return list(NAMES).index(config["dataset"]), ("quick", "long", "best").index(config["preset"])
+
+
 def results() -> str:
-    """Return the table of commands and their results."""
+    """Return the table of the results, and below it the command of each row."""
     lines = [
-        "| command | seeds | parameters | device | minutes | test accuracy |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| data set | preset | parameters | cores | minutes | seeds | test accuracy |",
+        "| --- | --- | --: | --: | --- | --: | --- |",
     ]
-    notes = []
-    runs = [run for group in GROUPS for run in read(group)]
+    commands = []
+    runs = sorted((run for group in GROUPS for run in read(group)), key=by_preset)
     for command, same in groupby(runs, key=lambda run: re.sub(r" --seed \d+", "", run["command"])):
         same = list(same)
+        config, session = same[0]["config"], same[0]["sessions"][0]
+        name, cores = NAMES[config["dataset"]], config["threads"] * session["processes"]
         minutes = [run["result"]["seconds"] / 60 for run in same]
         accuracies = [100 * run["result"]["test_accuracy"] for run in same]
-        seeds = ", ".join(str(run["config"]["seed"]) for run in same)
         lines.append(
-            f"| `{command}` | n = {len(same)}: {seeds} | {same[0]['result']['parameters']:,} | "
-            f"{device(same[0])} | {spread(minutes, '{:.1f}')} | "
-            f"{spread(accuracies, '{:.2f} %')} |"
+            f"| {name} | {config['preset']} | {same[0]['result']['parameters']:,} | {cores} | "
+            f"{spread(minutes, '{:.1f}')} | {len(same)} | {spread(accuracies, '{:.2f} %')} |"
         )
-        options = command.partition("vit_course.train ")[2]
-        notes.append(f"- `{options}`: {LIMITS[options]}")
-    return "\n".join([*lines, "", "Notes on each command:", "", *notes])
+        note = LIMITS[config["dataset"], config["preset"]]
+        commands.append(f"- **{name}, {config['preset']}:** `{command} --seed 0`<br>{note}")
+    return "\n".join([*lines, "", COMMANDS, "", *commands])
 
 
 def ablation() -> str:
@@ -163,15 +170,18 @@ def write_pages() -> None:
         (RUNS.parent / "fashion_mnist_patch4.md").write_text(model_card(), encoding="utf-8")
 
 
+COMMANDS = """Each row is one command, which you can run yourself after `source .venv/bin/activate`. It creates a
+folder in `runs/` with its settings, log, checkpoints and weights. If you repeat a command on the same machine, the
+weights are identical; on another machine, the accuracy may differ by some tenths of a point."""
+
 PAGE = """# Recorded runs
 
 <!-- written by tools/write_run_pages.py from the logs in this folder: change those, not this page -->
 
-Every row is a command that you can run yourself after `source .venv/bin/activate`. It creates a folder in `runs/` with
-its settings, log, checkpoints and weights. All choices were made on a validation split of the training images, and the
-test set was used once, at the end of each run. Where there are several seeds, the accuracy is the median, with the
-lowest and highest values in parentheses. If you repeat a command on the same machine, the weights are identical; on
-another machine, the accuracy may differ by some tenths of a point.
+These are the results of the training command on machines with two CPU cores and no GPU. Minutes and
+accuracies are medians over the seeds, with the lowest and the highest value in parentheses. All choices were made on a validation split of the
+training images, and each run used the test set once, at its end. The minutes include loading the data, the validation
+after every epoch and the test.
 
 {results}
 
@@ -188,7 +198,7 @@ of the 5,000 validation images, so one standard error is about 0.5 points.
 
 {machines}
 
-{load} The minutes include loading the data, the validation after every epoch and the test.
+{load}
 
 The runs above were recorded by `tools/train_recorded_runs.py`. Two more logs belong to lessons:
 
