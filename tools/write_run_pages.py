@@ -178,10 +178,10 @@ PAGE = """# Recorded runs
 
 <!-- written by tools/write_run_pages.py from the logs in this folder: change those, not this page -->
 
-These are the results of the training command on machines with two CPU cores and no GPU. Minutes and
-accuracies are medians over the seeds, with the lowest and the highest value in parentheses. All choices were made on a validation split of the
-training images, and each run used the test set once, at its end. The minutes include loading the data, the validation
-after every epoch and the test.
+These are the results of the training command on machines with two CPU cores and no GPU. Minutes and accuracies are
+medians over the seeds, with the lowest and the highest value in parentheses. All choices were made on a validation
+split of the training images, and each run used the test set once, at its end. The minutes include loading the data, the
+validation after every epoch and the test.
 
 {results}
 
