@@ -100,6 +100,11 @@ def test_distances_and_positions(lesson_09):
     assert (lesson_09["distances"] / lesson_09["uniform"] - 1).abs().max() < 0.08
     assert round(lesson_09["distances"][:2].min().item(), 2) == 3.41
     assert round(lesson_09["uniform"], 2) == 3.61
+    one_target = torch.zeros(1, 1, 50, 50)
+    one_target[..., 1 + 7 * 5 + 1] = 1
+    assert round(lesson_09["attention_distance"]([one_target], (7, 7)).item(), 2) == 3.62
+    beside = torch.tensor([[row - 3, column - 3] for row in range(2, 5) for column in range(2, 5)]).float()
+    assert round(beside.norm(dim=-1).sum().item() / 8, 1) == 1.2  # to the eight neighbors
     similarity = inside.position_similarity(lesson_09["model"])
     assert similarity[0, 0].flatten()[1:].argmax() == 6 - 1  # the top right corner
     assert round(similarity[0, 0, 0, 6].item(), 2) == 0.91
@@ -111,6 +116,7 @@ def test_distances_and_positions(lesson_09):
     assert change(correct(lesson_09["model"], images.flip(3)), whole) == (1.0, 0.7)  # within twice the error
     assert change(correct(lesson_09["mirror"], images), whole) == (-4.2, 1.2)
     assert change(correct(lesson_09["upside_down"], images), whole) == (-53.2, 2.4)
+    assert change(correct(lesson_09["model"], images.flip(2)), whole)[0] < -53.2
     positions = lesson_09["positions"]
     assert torch.equal(lesson_09["mirror"].embedding.pos_embedding[0, 1:8], positions[0].flip(0))
     assert lesson_09["mirrored"].sum() == 31
@@ -127,7 +133,12 @@ def test_the_last_component_is_brightness_and_the_only_one_that_matters(lesson_0
     accuracies = [percent(each) for each in lesson_09["remaining"]]
     assert (min(accuracies[:15]), max(accuracies[:15]), accuracies[15]) == (90.4, 92.4, 43.4)
     assert change(lesson_09["remaining"][15], lesson_09["whole"]) == (-48.2, 2.4)
-    assert round(lesson_09["shade"].item(), 2) == 0.74
+    pieces, products = lesson_09["pieces"], lesson_09["products"]
+    weight = lesson_09["model"].embedding.patch_embedding.projection.weight
+    directions = lesson_09["components"].flatten(1)
+    both = (weight @ directions.T).var(dim=0) * (pieces @ directions.T).var(dim=0)
+    torch.testing.assert_close(products, both / both.sum())
+    assert products.argsort(descending=True)[:2].tolist() == [15, 0]
 
 
 def test_features_by_depth(lesson_09):
@@ -142,6 +153,8 @@ def test_features_by_depth(lesson_09):
     steps = [change(each, pixels) for each in neighbors]
     assert [step > 2 * error for step, error in steps] == [False, True, True, True]
     assert change(neighbors[0], by_depth[1]) == (27.4, 2.8)
+    against = [change(*pair) for pair in zip(neighbors[2:], by_depth[3:], strict=True)]
+    assert all(step < -2 * error for step, error in against)
     titles, names = lesson_09["titles"], lesson_09["names"]
     assert titles == ["Ankle boot"] * 7 + ["Sandal"] * 5
     predicted = lesson_09["classify"](tokens[0][23:24]).argmax()
