@@ -49,7 +49,7 @@ def recorded_runs() -> dict[str, dict[str, str]]:
         "cifar10": {"cifar10-long-seed0": "--dataset cifar10 --preset long --threads 1 --seed 0"},
         "best": {
             f"best-cifar10-seed{seed}": f"--dataset cifar10 --preset best --threads 1 --seed {seed}"
-            for seed in range(3)
+            for seed in range(5)
         },
         "ablation": {
             f"{change}, seed {seed}": f"{clothes} --threads 1 --epochs {epochs(options):g} {options} --seed {seed}"
