@@ -53,7 +53,7 @@ def test_what_the_reader_ranks_the_details_by(lesson_appendix):
 
 
 def test_two_pairs_of_parameters_reveal_the_mistake_of_the_found_block(lesson_appendix):
-    off, new, random = (lesson_appendix[name] for name in ("off", "new", "random"))
+    off, new, random = (lesson_appendix[name] for name in ("difference", "new", "random"))
     found, right = lesson_appendix["found"], lesson_appendix["right"]
     assert max(off(found, right, new | {name: random[name]}) for name in new) < 1e-12
     assert off(found, right, random) > 0.1
@@ -68,7 +68,7 @@ def test_the_line_of_the_answer_repairs_the_found_block(lesson_appendix):
     names = {"Tensor": torch.Tensor, "nn": torch.nn}
     exec(textwrap.dedent(source).replace(wrong, line), names)
     repaired = type("Repaired", (FoundBlock,), {"norm": names["norm"]})(**lesson_appendix["block_sizes"])
-    off, right, random = (lesson_appendix[name] for name in ("off", "right", "random"))
+    off, right, random = (lesson_appendix[name] for name in ("difference", "right", "random"))
     assert off(repaired.double().eval(), right, random) < 1e-12
     assert off(lesson_appendix["repaired"], right, random) > 0.1
 
