@@ -139,7 +139,7 @@ def test_each_published_document_has_a_row_whose_classes_are_in_its_section():
     classes, section = {}, 0
     for cell in cells:
         section = max([section, *map(int, re.findall(r"^## A\.(\d)", cell.source, flags=re.MULTILINE))])
-        classes |= dict.fromkeys(re.findall(r"^class (\w+)", cell.source, flags=re.MULTILINE), section)
+        classes |= dict.fromkeys(re.findall(r"^(?:class|def) (\w+)", cell.source, flags=re.MULTILINE), section)
     for section, names in rows:
         for name in re.findall(r"`(\w+)`", names):
             assert classes[name] <= int(section), f"{name} is not in section A.{section}"

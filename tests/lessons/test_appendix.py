@@ -1,8 +1,14 @@
 """What the appendix says about its numbers."""
 
+import inspect
+import textwrap
+
 import torch
 import torch.nn.functional as F
+from lessons.test_published_vits import MARKDOWN, NOTEBOOK
 from support import assert_equal
+
+from vit_course.checks.exercises import FoundBlock
 
 CHANGES = ["eps 1e-12", "eps 1e-5", "GELU with tanh", "mean of the patches", "q k v interleaved"]
 
@@ -13,7 +19,7 @@ def test_the_counts_tell_the_three_embeddings_apart(lesson_appendix):
     for name, layer in lesson_appendix["suspects"].items():
         pairs = [count(layer(images), layer(others)) for others in (images, blackened)]
         found[name] = [counts.unique().tolist() for counts in pairs]
-    assert found == {"correct": [[0], [1]], "norms over maps": [[0], [36]], "layers on every call": [[36], [36]]}
+    assert found == {"no norms": [[0], [1]], "norms over maps": [[0], [36]], "layers on every call": [[36], [36]]}
 
 
 def test_reordered_weights_of_the_post_fit_our_attention(lesson_appendix):
@@ -46,12 +52,25 @@ def test_what_the_reader_ranks_the_details_by(lesson_appendix):
     assert (F.gelu(x) - F.gelu(x, approximate="tanh")).abs().max() < 0.0005
 
 
-def test_only_random_weights_show_the_mistake_of_the_found_block(lesson_appendix):
-    found, tokens, off = (lesson_appendix[name] for name in ("found", "tokens", "found_is_off"))
-    new, random = (lesson_appendix[name].state_dict() for name in ("new", "random"))
-    assert max(off(new | {name: random[name]}) for name in new) < 1e-12
-    assert off(random) > 0.1
-    assert_equal(lesson_appendix["repaired_forward"](found, tokens), lesson_appendix["random"](tokens))
+def test_two_pairs_of_parameters_reveal_the_mistake_of_the_found_block(lesson_appendix):
+    off, new, random = (lesson_appendix[name] for name in ("difference", "new", "random"))
+    found, right = lesson_appendix["found"], lesson_appendix["right"]
+    assert max(off(found, right, new | {name: random[name]}) for name in new) < 1e-12
+    assert off(found, right, random) > 0.1
+    assert lesson_appendix["pairs"] == [(f"ln_{norm}.weight", f"ln_{norm}.bias") for norm in (1, 2)]
+
+
+def test_the_line_of_the_answer_repairs_the_found_block(lesson_appendix):
+    source = inspect.getsource(FoundBlock.norm)
+    wrong, line = "layer.weight * (centered * inverse + layer.bias)", "layer.weight * (centered * inverse) + layer.bias"
+    assert any(f"return {line}`" in text for text in MARKDOWN)
+    assert any(wrong in cell.source and "class RepairedBlock" in cell.source for cell in NOTEBOOK.cells)
+    names = {"Tensor": torch.Tensor, "nn": torch.nn}
+    exec(textwrap.dedent(source).replace(wrong, line), names)
+    repaired = type("Repaired", (FoundBlock,), {"norm": names["norm"]})(**lesson_appendix["block_sizes"])
+    off, right, random = (lesson_appendix[name] for name in ("difference", "right", "random"))
+    assert off(repaired.double().eval(), right, random) < 1e-12
+    assert off(lesson_appendix["repaired"], right, random) > 0.1
 
 
 def test_the_map_of_the_post_depends_on_the_order_of_one_pair_only(lesson_appendix):

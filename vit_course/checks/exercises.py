@@ -65,21 +65,58 @@ CHANGES[0, 0, 0], CHANGES[0, 2, 1], CHANGES[0, 4], CHANGES[1] = 0.02, -3e-4, 0.5
 CHANGES[2, 0], CHANGES[2, 1] = 1e-6, 4e-5
 
 
-class _FoundBlock(vit_course.EncoderBlock):
-    """The block of the appendix with its mistake, so that calling it repairs nothing."""
+class FoundBlock(vit_course.EncoderBlock):
+    """The block at the end of the appendix, with one mistake; its readers measure it before they see its code."""
 
     def norm(self, x: Tensor, layer: nn.LayerNorm) -> Tensor:
-        return layer(x) + (layer.weight - 1) * layer.bias  # the bias is multiplied by the weight
+        """Return what the block takes for the LayerNorm of ``x``."""
+        centered = x - x.mean(dim=-1, keepdim=True)
+        variance = centered.square().mean(dim=-1, keepdim=True)
+        inverse = (variance + layer.eps).rsqrt()
+        return layer.weight * (centered * inverse + layer.bias)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the tokens after both branches."""
         x = x + self.dropout(self.self_attention(self.norm(x, self.ln_1)))
         return x + self.mlp(self.norm(x, self.ln_2))
 
 
+class _GuiltyBlock(vit_course.EncoderBlock):
+    """A block to which each of some pairs, a LayerNorm's weight and a bias, adds an error; rounded unlike ours."""
+
+    def __init__(self, *pairs: tuple[str, str]) -> None:
+        super().__init__(hidden_dim=32, num_heads=4, mlp_dim=128)
+        self.pairs = pairs
+
+    def forward(self, x: Tensor) -> Tensor:
+        errors = [(self.get_parameter(weight) - 1) * self.get_parameter(bias) for weight, bias in self.pairs]
+        return super().forward(x) * 3 / 3 + sum(errors)
+
+
+def _guilty(label: str, *pairs: tuple[str, str]) -> Case:
+    return Case(label, (_GuiltyBlock(*pairs).double().eval(), RIGHT, NEW, BLOCK.state_dict()))
+
+
+def _as_pairs(function: Callable, case: Case) -> object:
+    """Call it, and put pairs of names into one order."""
+    found = function(*case.args)
+    if not isinstance(found, (list, tuple, set)) or not all(isinstance(pair, (list, tuple, set)) for pair in found):
+        return found
+    return sorted({tuple(sorted(map(str, pair))) for pair in found})
+
+
 with torch.random.fork_rng(devices=[]):  # initial values are drawn before they are set
-    BLOCK, FOUND = (
-        set_parameters(block(hidden_dim=32, num_heads=4, mlp_dim=128)).double()
-        for block in (vit_course.EncoderBlock, _FoundBlock)
+    torch.manual_seed(0)
+    BLOCK, RIGHT, _NEW = (vit_course.EncoderBlock(hidden_dim=32, num_heads=4, mlp_dim=128).double() for _ in range(3))
+    set_parameters(BLOCK)
+    RIGHT.eval()
+    NEW = _NEW.state_dict()
+    GUILTY = (
+        _guilty("a block whose MLP is wrong", ("ln_2.weight", "mlp.linear_2.bias")),
+        _guilty(
+            "a block with two mistakes", ("ln_1.weight", "ln_2.bias"), ("ln_1.weight", "self_attention.out_proj.bias")
+        ),
+        _guilty("a block without a mistake"),
     )
     _SIZES = dict(image_size=8, patch_size=4, num_layers=3, num_heads=2, hidden_dim=6, mlp_dim=8)
     SAVED = to_huggingface(set_parameters(vit_course.VisionTransformer(**_SIZES)), saved=True)
@@ -208,11 +245,11 @@ _exercise(
 )
 _exercise(
     "reorder_qkv",
-    Case("four heads", (formula(24, 8), 4)),
-    Case("two heads", (formula(18, 6), 2)),
-    Case("a bias", (formula(36), 2)),
+    Case("a weight of 24 rows", (formula(24, 8),)),
+    Case("a weight of 18 rows", (formula(18, 6),)),
+    Case("a bias", (formula(36),)),
 )
-_exercise("repaired_forward", Case("five tokens", (FOUND, formula(2, 5, 32).double())), twin="encoder_block")
+_exercise("guilty_pairs", *GUILTY, run=_as_pairs, most=1)
 
 
 def _verified(declared: Check, function: Callable) -> str:
