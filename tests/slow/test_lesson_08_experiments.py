@@ -30,7 +30,8 @@ def adapted(model: nn.Module, per_class, steps, seed):
     few = transfer.few_labels(train_set, per_class, seed=seed)
     transfer.fine_tune(model, few.images, few.labels, steps=steps, peak=2e-3, seed=seed)
     return {
-        name: 100 * train_few_labels.evaluate(model, part)[1] for name, part in (("valid", valid_set), ("test", test_set))
+        name: 100 * train_few_labels.evaluate(model, part)[1]
+        for name, part in (("valid", valid_set), ("test", test_set))
     }
 
 
@@ -51,7 +52,10 @@ def test_the_last_two_blocks_give_most_of_the_gain(seed):
 def test_with_equal_steps_fine_tuning_is_ahead_with_100_labels_too(seed):
     scratch = "ViT from scratch, 600 steps"
     assert [round(value, 1) for value in recorded(scratch, "valid")[:2]] == [98.6, 95.4]
-    assert [round(value, 1) for value in (median(recorded(scratch, "test")), max(recorded(scratch, "test")))] == [95.3, 96.4]
+    assert [round(value, 1) for value in (median(recorded(scratch, "test")), max(recorded(scratch, "test")))] == [
+        95.3,
+        96.4,
+    ]
     found = adapted(train_few_labels.new_model("fine-tuning", seed), 100, 600, seed)
     assert found["valid"] == pytest.approx(98.1, abs=1.5)
     assert max(recorded(scratch, "test")) < found["test"] < 98.6
