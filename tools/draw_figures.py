@@ -655,6 +655,34 @@ def learning_rate():
     return sheet.figure
 
 
+def transfer_methods():
+    """The four methods of lesson 08: the weights that each model starts from, and which parts are trained."""
+    sheet = Sheet(103, 55)
+    for middle, (method, (body, start, trained)) in zip((13, 39, 65, 91), TRANSFER.items(), strict=True):
+        x, frozen = middle - 1.5, trained < 1_000
+        color = COLORS["token"] if start == "pretrained" else COLORS["residual"]
+        ink = INK if frozen else "white"
+        sheet.words(x, 52, method, bold=True)
+        sheet.box(x, 43.5, 19, 10, COLORS["head"])
+        sheet.words(x, 45.6, "new head", bold=True, color="white")
+        sheet.words(x, 41.4, "trained", size=SMALL, color="white")
+        sheet.arrow((x, 33.5), (x, 38.5))
+        sheet.box(x, 23, 19, 21, blend(color, 0.8) if frozen else color, edge=color if frozen else None)
+        sheet.words(x, 28, body, bold=True, color=ink)
+        sheet.words(x, 20.5, f"{start},\n{'frozen' if frozen else 'trained'}", size=SMALL, color=ink)
+        sheet.arrow((x, 8), (x, 12.5))
+        sheet.words(x, 5.5, "digits", size=SMALL)
+        sheet.words(x, 1.8, f"{trained:,} trained", size=SMALL, color=MUTED)
+        sheet.arrow((x + 11.3, 48.5), (x + 11.3, 38.5 if frozen else 12.5), color=COLORS["class_token"], dashed=True)
+    return sheet.figure
+
+
+TRANSFER = {  # body, where its weights come from, and how many parameters are trained
+    "linear probe": ("ViT body", "pretrained", 650),
+    "fine-tuning": ("ViT body", "pretrained", 139_018),
+    "ViT from scratch": ("ViT body", "random", 139_018),
+    "CNN from scratch": ("CNN body", "random", 24_170),
+}
 LESSONS = {
     "architecture_01": dict(lit={"cut"}),
     "architecture_02": dict(lit={"cut", "embed"}),
@@ -673,6 +701,7 @@ FIGURES = {
     "encoder_block": encoder_block,
     "pre_post_norm": pre_post_norm,
     "learning_rate": learning_rate,
+    "transfer_methods": transfer_methods,
 }
 
 

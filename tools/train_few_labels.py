@@ -2,7 +2,7 @@
 
     python -m tools.train_few_labels
 
-Four methods learn scikit-learn's digits, enlarged to 28 x 28 pixels, from 10, 30 and 100 labels per class, with five
+Five methods learn scikit-learn's digits, enlarged to 28 x 28 pixels, from 10, 30 and 100 labels per class, with five
 seeds each. A seed draws the images, the first weights and the batches. The learning rates were chosen by the
 validation images with a sixth seed; the test images are used here alone, once per run. About a quarter of
 an hour with one thread. What is recorded already is kept: delete the file to train everything again.
@@ -34,9 +34,9 @@ BATCH_SIZE = 32
 METHODS = {  # steps, and highest learning rate
     "linear probe": (100, 3e-2),
     "fine-tuning": (100, 2e-3),
-    "from scratch": (200, 2e-3),
+    "ViT from scratch, 200 steps": (200, 2e-3),
     "CNN from scratch": (100, 1e-2),
-    "from scratch, 600 steps": (600, 2e-3),
+    "ViT from scratch, 600 steps": (600, 2e-3),
 }
 SIZES = dict(image_size=28, patch_size=4, in_channels=1, num_layers=4, num_heads=4, hidden_dim=64, mlp_dim=128)
 
@@ -64,7 +64,7 @@ def new_model(method: str, seed: int) -> nn.Module:
     torch.manual_seed(seed)
     if method == "CNN from scratch":
         return small_cnn(10)
-    if method.startswith("from scratch"):
+    if method.startswith("ViT from scratch"):
         return VisionTransformer(**SIZES, num_classes=10)
     model = transfer.replace_head(load_trained("fashion_mnist")[0], 10)
     return model.requires_grad_() if method == "fine-tuning" else model

@@ -3,6 +3,7 @@
 And the check of any small function by another one, for the assignments.
 """
 
+from collections import namedtuple
 from collections.abc import Callable
 
 import torch
@@ -11,8 +12,9 @@ from torch import Tensor, nn
 
 import vit_course
 import vit_course.checks as checks
+from vit_course import transfer
 from vit_course.checks import twins
-from vit_course.checks.compare import duplicate, formula, set_parameters
+from vit_course.checks.compare import duplicate, formula, named, set_parameters
 from vit_course.checks.engine import Case, Check, declare
 from vit_course.checks.learner import check, shown
 from vit_course.checks.modules import Mapping
@@ -58,6 +60,20 @@ def _leaves_random_state(function: Callable, mapping: Mapping) -> None:
 def _photo(label: str, height: int, width: int) -> Case:
     values = torch.arange(height * width * 3, dtype=torch.float32)
     return Case(label, ((0.5 + 0.5 * torch.sin(0.37 * values + 1e-5 * values**2)).reshape(height, width, 3),))
+
+
+Unfrozen = namedtuple("Unfrozen", "what_is_trained")
+
+
+def _unfrozen(function: Callable, case: Case) -> Unfrozen:
+    num_layers, num_blocks = case.args
+    model = vit_course.VisionTransformer(**_SIZES | dict(num_layers=num_layers, num_classes=3))
+    transfer.replace_head(model, 4)
+    result = function(model, num_blocks)
+    if result is not model:
+        came = sentence("replace_head.copy") if isinstance(result, nn.Module) else named(result)
+        raise fail("replace_head.another_model", came=came)
+    return Unfrozen(torch.tensor([float(parameter.requires_grad) for parameter in model.parameters()]))
 
 
 CHANGES = torch.zeros(3, 5, 4)  # some tokens differ in one feature, up or down, some in all, and some by too little
@@ -220,6 +236,13 @@ _exercise(
     _photo("a photo of 91 × 60", 91, 60),
     _photo("a square photo", 30, 30),
     stages=("gray", "square"),
+)
+_exercise(
+    "unfreeze_last",
+    Case("the last two of three blocks", (3, 2)),
+    Case("all four blocks", (4, 4)),
+    Case("no block", (3, 0)),
+    run=_unfrozen,
 )
 _exercise(
     "joined_qkv",

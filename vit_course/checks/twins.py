@@ -495,6 +495,15 @@ def without(embedded, patches):
     return embedded[:, kept]
 
 
+def unfreeze_last(model, num_blocks):
+    """A frozen model whose last blocks are trained."""
+    layers = model.encoder.layers
+    for block in layers[len(layers) - num_blocks :]:
+        for parameter in block.parameters():
+            parameter.requires_grad = True
+    return model
+
+
 def joined_qkv(weights, layer, kind):
     """The fused layer of one block, from a checkpoint of Hugging Face."""
     start = f"vit.encoder.layer.{layer}.attention.attention"
