@@ -50,7 +50,7 @@ WRONG = [
     (7, {"hidden_at]": "hidden_at.flip(1)]"}, r"some patches are still not at their places"),
     (
         7,
-        {"return out": f"return {NO_PREDICTION}[numbers, {ORDER}]"},
+        {"return out": f"return {NO_PREDICTION}[image, {ORDER}]"},
         r"1\. The patches are moved, .*\n  2\. Zeros take",
     ),
     (8, {DARKER: "", LABEL: FEW}, r"1\. All colors .*level 0\.\n  2\. The label is still put together with 3"),
@@ -75,7 +75,7 @@ RIGHT = [
     (5, {f"{KEEP} >= rate": "torch.bernoulli(torch.full((1, branch.shape[1], 1), 1 - rate))"}),
     (6, {'torch.meshgrid(rows, columns, indexing="ij")': "rows[:, None].expand(gh, gw), columns.expand(gh, gw)"}),
     (6, {'y, x = torch.meshgrid(rows, columns, indexing="ij")': 'x, y = torch.meshgrid(columns, rows, indexing="xy")'}),
-    (7, {"return out": f"return {PATCHES}[numbers, {ORDER}.argsort(dim=1)]"}),
+    (7, {"return out": f"return {PATCHES}[image, {ORDER}.argsort(dim=1)]"}),
     (7, {"return out": f"return {PATCHES}.gather(1, {ORDER}.argsort(dim=1)[:, :, None].expand_as(out))"}),
     (8, {LEVELS: "(colors * count).long().clamp(max=count - 1)"}),
     (8, {EDGES: "torch.linspace(0, 1, count + 1)[1:-1]", LABEL: "(red << 2 * bits) + (green << bits) + blue"}),

@@ -8,8 +8,10 @@ from tools.site_links import CLINIC, ROOT, case_page
 WHERE = """\
 This is one of the twelve cases of the [bug clinic](10_bug_clinic.ipynb). Each shows faulty code of a **Vision
 Transformer** (ViT), a model that cuts an image into small squares, the patches, and represents each patch by a vector,
-its **token**. **[How to work on a case](10_bug_clinic.ipynb#How-to-work-on-a-case)** explains the four steps, the lines
-that a check prints, the hints and the terms. To repair the code, [install the course](../docs/pages/install.md)."""
+its **token**. Predict the result of a measurement for each possible cause of the symptom, measure, repair the code in
+its own cell, and run the check again. There may be a second fault. **[How to work on a
+case](10_bug_clinic.ipynb#How-to-work-on-a-case)** explains these steps, the messages of a check and the terms. To run
+the code, [install the course](../docs/pages/install.md)."""
 
 
 def clinic_pages() -> dict[str, str]:

@@ -269,9 +269,9 @@ COLUMNS = [STAR, "1", "2", "3", "4", "5", ELLIPSIS, "35", "36"]  # of a row of t
 LOGITS = (0.22, 0.12, 0.3, 1.0, 0.16, 0.26, 0.1, 0.34, 0.2, 0.14)
 
 
-def architecture(lit=PARTS, *, ring=False, training=False):
+def architecture(lit=PARTS, *, ring=False, training=False, cases=False):
     """Draw the whole Vision Transformer; parts that are not ``lit`` are faded."""
-    sheet = Sheet(113, 76, left=-3, bottom=-22) if training else Sheet(110, 74)
+    sheet = Sheet(113, 76, left=-3, bottom=-22) if training else Sheet(110, 74, bottom=-8 * cases)
     if training:
         draw_training(sheet)
     if ring:
@@ -280,6 +280,8 @@ def architecture(lit=PARTS, *, ring=False, training=False):
     draw_tokens(sheet, lit)
     draw_encoder(sheet, lit)
     draw_head(sheet, lit)
+    if cases:
+        draw_cases(sheet)
     return sheet.figure
 
 
@@ -383,6 +385,25 @@ def draw_training(sheet):
     sheet.box(22, y, 30, 9, INK, "optimizer step", size=TITLE)
     sheet.arrow((22, y + 4.5), (22, -0.7), width=3)
     sheet.words(24.5, -3.8, "new weights", align="left")
+
+
+def draw_cases(sheet):
+    """Number the parts that the cases of the bug clinic are about; the last row is about training."""
+    for numbers, x, y in (
+        ((3,), 11, 38.5),
+        ((3, 4, 6), 6.5, 31.2),
+        ((1, 2, 9, 11), 22.5, 19.2),
+        ((5,), 42.6, 11.5),
+        ((5,), 69.5, 11.5),
+        ((10,), 20, -4.5),
+        ((7, 8), 52, -4.5),
+        ((12,), 81, -4.5),
+    ):
+        for place, number in enumerate(numbers):
+            sheet.box(x + 4.4 * place, y, 3.9, 3.9, INK, str(number), size=SMALL, edge="white", round=1.9)
+    for words, x in (("data augmentation", 22.8), ("pretraining", 59.2), ("fine-tuning", 83.8)):
+        sheet.words(x, -4.5, words, align="left")
+    sheet.words(3, -4.5, "training:", align="left", bold=True)
 
 
 CHOSEN = (2, 2)  # row and column of the patch that is pulled out
@@ -690,6 +711,7 @@ LESSONS = {
     "architecture_04": dict(lit={"attention", "block"}),
     "architecture_05": dict(ring=True),
     "architecture_06": dict(training=True),
+    "architecture_10": dict(cases=True),
 }
 FIGURES = {
     "architecture": architecture,
