@@ -35,7 +35,7 @@ def accuracies(method, per_class, part="test"):
 
 def test_the_record_is_complete_and_made_by_the_script():
     runs = {(run["method"], run["per_class"], run["seed"]): run for run in RECORD["runs"]}
-    assert len(runs) == len(RECORD["runs"]) == 5 * 3 * 5
+    assert len(runs) == len(RECORD["runs"]) == 6 * 3 * 5
     for (method, per_class, seed), run in runs.items():
         assert (run["steps"], run["peak"]) == train_few_labels.METHODS[method]
         assert per_class in train_few_labels.PER_CLASS
@@ -204,6 +204,13 @@ def test_what_pretraining_gains():
     assert quoted == pytest.approx([12.5, 5.8, 5.0, 2.2])
     gains = [medians["fine-tuning", n] - medians["ViT from scratch, 600 steps", n] for n in (10, 30, 100)]
     assert gains == pytest.approx([12.2, 2.0, -0.3])
+    tuned, scratch = (f"{method}, 600 steps" for method in ("fine-tuning", "ViT from scratch"))
+    assert [round(medians[tuned, n] - medians[scratch, n]) for n in (10, 100)] == [14, 2]
+    best, worst = max(accuracies(scratch, 100)), min(accuracies(tuned, 100))
+    assert [round(each, 1) for each in (best, worst, max(accuracies(tuned, 100)))] == [96.4, 96.7, 98.1]
+    assert medians[tuned, 100] == 97.5
+    both = zip(accuracies(tuned, 100, "valid")[:2], accuracies(scratch, 100, "valid"), strict=False)
+    assert [[round(each, 1) for each in pair] for pair in both] == [[98.1, 98.6], [98.1, 95.4]]
     assert max(accuracies("linear probe", 100)) < 91 < 93 < medians["fine-tuning", 100] == 95.0
     longer = [medians["ViT from scratch, 600 steps", 10], medians["linear probe", 10]]
     assert [medians["ViT from scratch, 200 steps", 100], medians["ViT from scratch, 600 steps", 100], *longer] == [
