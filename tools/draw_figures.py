@@ -269,8 +269,8 @@ COLUMNS = [STAR, "1", "2", "3", "4", "5", ELLIPSIS, "35", "36"]  # of a row of t
 LOGITS = (0.22, 0.12, 0.3, 1.0, 0.16, 0.26, 0.1, 0.34, 0.2, 0.14)
 
 
-def architecture(lit=PARTS, *, ring=False, training=False, cases=False):
-    """Draw the whole Vision Transformer; parts that are not ``lit`` are faded."""
+def architecture(lit=PARTS, *, ring=False, training=False, cases=False, sections=()):
+    """Draw the whole Vision Transformer, with parts that are not ``lit`` faded and ``sections`` next to their parts."""
     sheet = Sheet(113, 76, left=-3, bottom=-22) if training else Sheet(110, 74, bottom=-8 * cases)
     if training:
         draw_training(sheet)
@@ -282,6 +282,9 @@ def architecture(lit=PARTS, *, ring=False, training=False, cases=False):
     draw_head(sheet, lit)
     if cases:
         draw_cases(sheet)
+    sheet.faded = False
+    for x, y, text in sections:
+        sheet.words(x, y, text, size=WORD, color=COLORS["wrong"], bold=True)
     return sheet.figure
 
 
@@ -704,6 +707,15 @@ TRANSFER = {  # body, where its weights come from, and how many parameters are t
     "ViT from scratch": ("ViT body", "random", 139_018),
     "CNN from scratch": ("CNN body", "random", 24_170),
 }
+SECTIONS = (  # of the appendix, next to the parts whose published lines they measure
+    (37.5, 48.2, "A.2, A.4"),
+    (97, 69.5, "A.1, A.5"),
+    (12, 38.5, "A.1"),
+    (12, 32, "A.2"),
+    (29.3, 8.8, "A.3, A.5"),
+    (43, 3.4, "A.2, A.3, A.5"),
+    (94, 1.4, "A.3"),
+)
 LESSONS = {
     "architecture_01": dict(lit={"cut"}),
     "architecture_02": dict(lit={"cut", "embed"}),
@@ -712,6 +724,7 @@ LESSONS = {
     "architecture_05": dict(ring=True),
     "architecture_06": dict(training=True),
     "architecture_10": dict(cases=True),
+    "architecture_appendix": dict(sections=SECTIONS),
 }
 FIGURES = {
     "architecture": architecture,

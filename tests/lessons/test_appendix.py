@@ -1,6 +1,7 @@
 """What the appendix says about its numbers."""
 
 import inspect
+import re
 import textwrap
 
 import torch
@@ -8,18 +9,24 @@ import torch.nn.functional as F
 from lessons.test_published_vits import MARKDOWN, NOTEBOOK
 from support import assert_equal
 
+from vit_course import VisionTransformer
 from vit_course.checks.exercises import FoundBlock
 
 CHANGES = ["eps 1e-12", "eps 1e-5", "GELU with tanh", "mean of the patches", "q k v interleaved"]
 
 
-def test_the_counts_tell_the_three_embeddings_apart(lesson_appendix):
+def test_the_counts_tell_the_four_embeddings_apart(lesson_appendix):
     count, images, blackened = (lesson_appendix[name] for name in ("changed_tokens", "images", "blackened"))
     found = {}
     for name, layer in lesson_appendix["suspects"].items():
         pairs = [count(layer(images), layer(others)) for others in (images, blackened)]
         found[name] = [counts.unique().tolist() for counts in pairs]
-    assert found == {"no norms": [[0], [1]], "norms over maps": [[0], [36]], "layers on every call": [[36], [36]]}
+    assert found == {
+        "no norms": [[0], [1]],
+        "norms per patch": [[0], [1]],
+        "norms over maps": [[0], [36]],
+        "layers on every call": [[36], [36]],
+    }
 
 
 def test_reordered_weights_of_the_post_fit_our_attention(lesson_appendix):
@@ -81,3 +88,29 @@ def test_the_map_of_the_post_depends_on_the_order_of_one_pair_only(lesson_append
     last = {"embedding.": names["embedding."]}
     others = {key: part for key, part in reversed(names.items()) if key not in last}
     assert [renamed(name, others | last) for name in ours] == right
+
+
+def test_the_opening_counts_the_predictions_that_change(lesson_appendix):
+    right = lesson_appendix["clothes_logits"].argmax(dim=-1)
+    wrong = lesson_appendix["changed_models"]["q k v interleaved"](lesson_appendix["clothes"]).argmax(dim=-1)
+    assert f"{(right != wrong).sum()} of {len(right)} predictions change" in MARKDOWN[0]
+
+
+def test_the_two_traces_of_a_name_are_what_renamed_does(lesson_appendix):
+    traces = [re.findall(r"^\| (.*?) \| `([\w.]+)` \|", text, re.M) for text in MARKDOWN if "| none yet |" in text]
+    for trace, names in zip(traces, (lesson_appendix["POST"], lesson_appendix["SEQUENTIAL"]), strict=True):
+        name = trace[0][1]
+        shown = []
+        for key, part in names.items():
+            if key in name:
+                name = name.replace(key, part)
+                shown.append((f'`"{key}": "{part}"`', name))
+        assert shown == trace[1:]
+        assert name == lesson_appendix["renamed"](trace[0][1], names)
+
+
+def test_the_post_and_our_model_order_the_mean_and_the_layer_norm_differently(lesson_appendix):
+    small, state = lesson_appendix["small"], lesson_appendix["vit"].state_dict()
+    ours = VisionTransformer(**lesson_appendix["small_sizes"], pool="mean").double().eval()
+    ours.load_state_dict(state)
+    assert_equal(lesson_appendix["own_order"], ours(small))
