@@ -206,6 +206,10 @@ def test_what_pretraining_gains():
     assert gains == pytest.approx([12.2, 2.0, -0.3])
     tuned, scratch = (f"{method}, 600 steps" for method in ("fine-tuning", "ViT from scratch"))
     assert [round(medians[tuned, n] - medians[scratch, n]) for n in (10, 100)] == [14, 2]
+    text = next(cell.source for cell in lesson("08").cells if "| 600 steps, median test accuracy |" in cell.source)
+    for method in (tuned, scratch):
+        row = " | ".join(f"{medians[method, count]} %" for count in train_few_labels.PER_CLASS)
+        assert f"| {method.removesuffix(', 600 steps')} | {row} |" in text
     best, worst = max(accuracies(scratch, 100)), min(accuracies(tuned, 100))
     assert [round(each, 1) for each in (best, worst, max(accuracies(tuned, 100)))] == [96.4, 96.7, 98.1]
     assert medians[tuned, 100] == 97.5
