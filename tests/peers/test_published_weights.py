@@ -1,5 +1,7 @@
 """torchvision's, timm's and Hugging Face's own models, every parameter random: our logits equal theirs both ways."""
 
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -79,7 +81,8 @@ def test_lesson_8_prepares_a_photo_as_torchvision_does_for_the_weights_that_it_l
     preset, categories = weights.transforms(), weights.meta["categories"]
     assert any(weights.url in cell.source for cell in cells)
     assert (len(categories), categories[0]) == (1000, "tench")
-    (source,) = [cell.source for cell in cells if "def prepare_for_imagenet(" in cell.source]
+    blocks = [block for cell in cells for block in re.findall(r"```python\n(.*?)```", cell.source, flags=re.DOTALL)]
+    (source,) = [block for block in blocks if "def prepare_for_imagenet(" in block]
     names = dict(torch=torch, F=F, rearrange=rearrange)
     exec(source, names)
     for h, w in ((300, 500), (500, 301), (256, 256), (224, 640)):
