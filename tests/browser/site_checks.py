@@ -3,7 +3,7 @@
 import functools
 from importlib.resources import files
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page, Request
 
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
@@ -21,9 +21,14 @@ class Traffic:
         say, own = self.problems.append, (home, "data:", "blob:")
         page.on("request", lambda request: request.url.startswith(own) or say(f"leaves the site: {request.url}"))
         page.on("response", lambda answer: answer.status >= 400 and say(f"{answer.status}: {answer.url}"))
-        page.on("requestfailed", lambda request: say(f"not loaded: {request.url}"))
+        page.on("requestfailed", self._miss)
         page.on("console", lambda told: self._hear(told.type, told.text))
         page.on("pageerror", lambda error: say(f"script: {error}"))
+
+    def _miss(self, request: Request) -> None:
+        """Note what could not be loaded; what was still loading when the page was left is no fault."""
+        if not (request.failure or "").endswith("ABORTED"):
+            self.problems.append(f"not loaded: {request.url}")
 
     def _hear(self, kind: str, text: str) -> None:
         """Note an error or a warning; what JupyterLab says about a slow start is neither."""

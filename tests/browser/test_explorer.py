@@ -494,6 +494,7 @@ def test_the_page_of_the_site_is_whole_has_no_barriers_and_the_tour_ends(home, s
         problems += overflow(page)
         page.locator("#tour-next").click()
     expect(page.locator("#tour")).to_be_hidden()
+    expect(page).not_to_have_url(re.compile("step="))  # the address is written after the page is drawn
     page.reload()
     expect(page.locator("#answer")).to_have_text("T-shirt/top 52.2 %")  # the image of the last step, unchanged
     expect(page.locator("#tour")).to_be_hidden()  # a second visit
