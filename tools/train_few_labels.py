@@ -4,8 +4,8 @@
 
 Six methods learn scikit-learn's digits, enlarged to 28 x 28 pixels, from 10, 30 and 100 labels per class, with five
 seeds each. A seed draws the images, the first weights and the batches. The learning rates were chosen by the
-validation images with a sixth seed; the test images are used here alone, once per run. About a quarter of
-an hour with one thread. What is recorded already is kept: delete the file to train everything again.
+validation images with a sixth seed; the test images are used here alone, once per run. About twenty
+minutes with one thread. What is recorded already is kept: delete the file to train everything again.
 """
 
 import json

@@ -26,8 +26,9 @@ LIMITS = {  # notes on each command, by data set and preset
         "convolutional networks."
     ),
     ("cifar10", "long"): (
-        "Likely reasons are the short training and that a transformer has to learn from the images what is built "
-        "into a convolutional network. UvA's tutorial 15 reports 75.6 % for a larger ViT after 180 epochs on a GPU."
+        "Training is short, and a transformer has to learn from the images what is built into a convolutional "
+        "network; these are likely reasons for the low accuracy. UvA's tutorial 15 reports 75.6 % for a larger ViT "
+        "after 180 epochs on a GPU."
     ),
     ("cifar10", "best"): (
         "The optimizer Muon trains the matrices of the encoder, and nine tenths of the steps see images of 16 × 16 "
