@@ -1,4 +1,6 @@
-"""The bug clinic: every case runs alone, every broken piece is told its symptom, half repairs are refused by name.
+"""The bug clinic: every case runs alone, every broken piece is told its symptom, wrong repairs are refused by name.
+
+Of half repairs, the check says only that they are half ones.
 
 The broken pieces and the repairs are the lesson's own, taken from the notebook. Wrong repairs, and right ones in other
 styles, are edits of the lesson's repair (``clinic_repairs.py``).
@@ -13,7 +15,7 @@ import nbformat
 import pytest
 import torch
 import witnesses
-from clinic_repairs import RIGHT, WRONG
+from clinic_repairs import DARKER, FEW, LABEL, LEFT, RIGHT, WRONG
 from notebook_rules import exercises
 
 from tools.site_links import CLINIC, ROOT, lab_anchor
@@ -132,6 +134,59 @@ def test_the_recap_links_to_every_case_and_to_what_its_diagnosis_cites():
             assert address in text
 
 
+def test_the_number_of_a_case_does_not_tell_how_many_faults_it_has():
+    two = [int(number) for number in re.findall(r"^\| \[10\.(\d+)\].*\| two faults", NOTEBOOK.cells[-1].source, re.M)]
+    assert len(two) == 6
+    assert sum(number % 2 for number in two) == sum(number <= 6 for number in two) == 3
+
+
+@BY_NUMBER
+def test_below_its_heading_a_case_links_to_the_method_and_to_the_terms(case):
+    line = case.cells[0].source.splitlines()[2]
+    headings = {
+        lab_anchor(found) for found in re.findall(r"^## (.+)$", "\n".join(c.source for c in NOTEBOOK.cells), re.M)
+    }
+    assert headings >= set(re.findall(r"\(#(.+?)\)", line)) == {"How-to-work-on-a-case", "Terms-that-several-cases-use"}
+    assert len(re.findall(r"\w+", re.sub(r"\(#.+?\)", "", line))) <= 10
+
+
+# --- the numbers of the hints ----------------------------------------------------------------------------------------
+
+
+def test_the_hints_of_the_rows_predict_what_the_broken_code_and_a_division_give():
+    rows = CASES[0].built(CASES[0].stub)
+    query, key = torch.randn(2, 1, 1, 5, 16)
+    torch.testing.assert_close(rows(query, key).sum(dim=-1), torch.full((1, 1, 5), 0.25))
+    query, keys = torch.ones(1, 1, 1, 4), torch.stack([torch.zeros(4), torch.ones(4)])[None, None]
+    for function, ratio in ((rows, "54.6"), (CASES[0].built(CASES[0].repair), "7.4")):
+        first, second = function(query, keys).flatten().tolist()
+        assert f"{second / first:.1f}" == ratio
+        assert ratio in CASES[0].cells[-2].source
+
+
+def test_the_hints_of_the_colors_count_the_labels_after_each_step():
+    namespace = {"display": id, "print": id}
+    for cell in CASES[6].cells[1:3]:
+        exec(cell.source, namespace)
+    steps = {DARKER: "", "2**bits": "bits"}, {"2**bits": "bits"}, {LABEL: FEW}, {}
+    counts = [edited(7, edits)(namespace["pictures"], 16, 3).unique().numel() for edits in steps]
+    assert counts == [1, 8, 40, 64]
+    hint = CASES[6].cells[-2].source
+    assert "gives 8 different labels" in hint
+    assert "alone give 40 labels, and base 8 gives all 64" in hint
+
+
+def test_the_hints_of_the_rebuilding_count_what_the_proposal_puts_in_place():
+    namespace = {"display": id, "print": id}
+    exec(CASES[7].cells[1].source, namespace)
+    drawn, numbers, order = (namespace[name] for name in ("drawn", "numbers", "order"))
+    proposed = (drawn[numbers, order] == namespace["all_patches"]).all(dim=-1).sum()
+    assert f"leaves {proposed} of the 216 patches in place" in CASES[7].cells[-2].source
+    places = torch.tensor([2, 0, 1])
+    assert "".join("ABC"[k] for k in places) == "CAB"
+    assert "".join("CAB"[k] for k in places) == "BCA"
+
+
 # --- the checks ------------------------------------------------------------------------------------------------------
 
 
@@ -178,21 +233,26 @@ def edited(number: int, edits: dict[str, str]):
 
 
 @pytest.mark.parametrize(("number", "edits", "says"), WRONG, ids=[f"{entry[0]}-{entry[2][:40]}" for entry in WRONG])
-def test_a_half_repair_is_refused_and_named(number, edits, says):
+def test_a_wrong_repair_is_refused_and_named(number, edits, says):
     with pytest.raises(checks.CheckFailed, match=f"(?i){says}") as caught:
         checks.clinic(number, edited(number, edits))
     message = str(caught.value)
     assert message.startswith(f"case {number}, {NAMES[number - 1]}: ")
-    assert not re.search(r"^  \d\. ([a-z]|One of the two)", message, re.MULTILINE)  # mistakes, as sentences
+    assert not re.search(
+        r"^  \d\. ([a-z]|One of the two faults is repaired)", message, re.MULTILINE
+    )  # mistakes, as sentences
 
 
 @pytest.mark.parametrize("name", sorted(HALF_REPAIRS))
-def test_if_one_of_two_faults_is_repaired_the_message_begins_with_it(name):
+def test_if_one_of_two_faults_is_repaired_the_message_does_not_tell_which_one_is_left(name):
     case, check = next((case, check) for case, check in CHECKS.items() if check.twin == name.partition(".")[0])
     (known,) = [known for known in check.known() if known.id == name]
-    with pytest.raises(checks.CheckFailed, match=": One of the two faults is repaired") as caught:
+    with pytest.raises(checks.CheckFailed) as caught:
         checks.clinic(case, check.made_with(known))
     assert caught.value.mistakes == (name,)
+    number = NAMES.index(case) + 1
+    assert str(caught.value) == f"case {number}, {case}: One of the two faults is repaired. Measure again."
+    assert known.template == LEFT  # also next to a wrong repair
 
 
 @pytest.mark.parametrize(("number", "edits"), RIGHT, ids=[f"{number}-{i}" for i, (number, _) in enumerate(RIGHT)])

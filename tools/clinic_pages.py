@@ -10,8 +10,9 @@ This is one of the twelve cases of the [bug clinic](10_bug_clinic.ipynb). Each s
 Transformer** (ViT), a model that cuts an image into small squares, the patches, and represents each patch by a vector,
 its **token**. Predict the result of a measurement for each possible cause of the symptom, measure, repair the code in
 its own cell, and run the check again. There may be a second fault. **[How to work on a
-case](10_bug_clinic.ipynb#How-to-work-on-a-case)** explains these steps, the messages of a check and the terms. To run
-the code, [install the course](../docs/pages/install.md)."""
+case](10_bug_clinic.ipynb#How-to-work-on-a-case)** explains these steps and the messages of a check, and a table
+explains [the terms](10_bug_clinic.ipynb#Terms-that-several-cases-use). To run the code, [install the
+course](../docs/pages/install.md)."""
 
 
 def clinic_pages() -> dict[str, str]:
@@ -22,7 +23,7 @@ def clinic_pages() -> dict[str, str]:
     for cell in notebook["cells"]:
         text = "".join(cell["source"])
         if cell["cell_type"] == "markdown" and text.startswith("## "):
-            heading = re.match(r"## 10\.(\d+) (.+)", text)
+            heading = re.match(r"## 10\.(\d+) (.+)\n\n.+", text)  # with the line of links, in place of which is WHERE
             number = int(heading[1]) if heading else 0
             if heading:
                 titles[number] = heading[2]

@@ -393,12 +393,12 @@ def draw_training(sheet):
 def draw_cases(sheet):
     """Number the parts that the cases of the bug clinic are about; the last row is about training."""
     for numbers, x, y in (
-        ((3,), 11, 38.5),
+        ((4,), 11, 38.5),
         ((3, 4, 6), 6.5, 31.2),
-        ((1, 2, 9, 11), 22.5, 19.2),
+        ((1, 2, 10, 11), 22.5, 19.2),
         ((5,), 42.6, 11.5),
         ((5,), 69.5, 11.5),
-        ((10,), 20, -4.5),
+        ((9,), 20, -4.5),
         ((7, 8), 52, -4.5),
         ((12,), 81, -4.5),
     ):
