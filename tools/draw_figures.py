@@ -684,16 +684,17 @@ def transfer_methods():
     sheet = Sheet(103, 55)
     for middle, (method, (body, start, trained)) in zip((13, 39, 65, 91), TRANSFER.items(), strict=True):
         x, frozen = middle - 1.5, trained < 1_000
-        color = COLORS["token"] if start == "pretrained" else COLORS["residual"]
+        pretrained = start.startswith("pretrained")
+        color = COLORS["token"] if pretrained else COLORS["residual"]
         ink = INK if frozen else "white"
         sheet.words(x, 52, method, bold=True)
         sheet.box(x, 43.5, 19, 10, COLORS["head"])
-        sheet.words(x, 45.6, "new head", bold=True, color="white")
+        sheet.words(x, 45.6, "new head" if pretrained else "head", bold=True, color="white")
         sheet.words(x, 41.4, "trained", size=SMALL, color="white")
         sheet.arrow((x, 33.5), (x, 38.5))
         sheet.box(x, 23, 19, 21, blend(color, 0.8) if frozen else color, edge=color if frozen else None)
-        sheet.words(x, 28, body, bold=True, color=ink)
-        sheet.words(x, 20.5, f"{start},\n{'frozen' if frozen else 'trained'}", size=SMALL, color=ink)
+        sheet.words(x, 29, body, bold=True, color=ink)
+        sheet.words(x, 20, f"{start},\n{'frozen' if frozen else 'trained'}", size=SMALL, color=ink)
         sheet.arrow((x, 8), (x, 12.5))
         sheet.words(x, 5.5, "digits", size=SMALL)
         sheet.words(x, 1.8, f"{trained:,} trained", size=SMALL, color=MUTED)
@@ -702,8 +703,8 @@ def transfer_methods():
 
 
 TRANSFER = {  # body, where its weights come from, and how many parameters are trained
-    "linear probe": ("ViT body", "pretrained", 650),
-    "fine-tuning": ("ViT body", "pretrained", 139_018),
+    "linear probe": ("ViT body", "pretrained\non clothes", 650),
+    "fine-tuning": ("ViT body", "pretrained\non clothes", 139_018),
     "ViT from scratch": ("ViT body", "random", 139_018),
     "CNN from scratch": ("CNN body", "random", 24_170),
 }

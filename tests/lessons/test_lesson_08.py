@@ -102,6 +102,15 @@ def test_parameters_of_body_and_head(lesson_08):
     assert (lesson_08["before"].numel(), lesson_08["after"].numel()) == (3_200, 12_608)
 
 
+def test_a_list_of_positions_keeps_the_row_and_mixes_the_columns():
+    """Each number is the place in the old grid, between two others: 7 rows of 7 columns, stretched to 14 of 14."""
+    stretched = F.interpolate(torch.arange(49.0)[None, None], size=196, mode="linear")[0, 0].reshape(14, 14)
+    found = (stretched + 0.5).floor()  # the nearest place
+    right = torch.arange(14) // 2
+    assert torch.equal(found // 7, right[:, None].expand(14, 14).float())
+    assert (found % 7 == right).float().mean() < 0.5
+
+
 def test_positions_as_a_list_are_far_worse_than_as_a_grid(lesson_08):
     clothes, before = lesson_08["clothes"], lesson_08["before"]
     pictures = F.interpolate(clothes.normalized().images[:200], size=56, mode="bilinear")
@@ -135,7 +144,10 @@ def test_the_position_of_the_cross_resembles_its_mirror_image(lesson_08):
 
 
 def test_the_converged_probe_is_between_the_short_probes_and_fine_tuning(lesson_08):
+    """About half of the gap to fine-tuning for 600 steps was a lack of training."""
     assert lesson_08["score"] == pytest.approx(0.92, abs=0.01)
+    short, tuned = (median(accuracies(name, 100)) for name in ("linear probe", "fine-tuning, 600 steps"))
+    assert 0.4 < (100 * lesson_08["score"] - short) / (tuned - short) < 0.65
 
 
 def test_the_figure_counts_the_trained_parameters():
@@ -144,8 +156,15 @@ def test_the_figure_counts_the_trained_parameters():
         assert found == {trained}
 
 
-def test_our_layer_norm_has_the_epsilon_of_torchvisions_weights(lesson_08):
-    assert lesson_08["fashion"].encoder.ln.eps == 1e-6
+def test_freezing_does_not_stop_running_averages(lesson_08):
+    cnn = lesson_08["small_cnn"]()
+    for parameter in cnn[:-1].parameters():
+        parameter.requires_grad = False
+    before = {name: value.clone() for name, value in cnn[:-1].state_dict().items()}
+    few = transfer.few_labels(lesson_08["train_part"], 10, seed=0)
+    transfer.fine_tune(cnn, lesson_08["few_images"], few.labels, steps=2, peak=1e-3)
+    moved = {name for name, value in cnn[:-1].state_dict().items() if not torch.equal(value, before[name])}
+    assert {name.rsplit(".", 1)[-1] for name in moved} == {"running_mean", "running_var", "num_batches_tracked"}
 
 
 @pytest.mark.usefixtures("as_readers_run_it")
@@ -180,41 +199,34 @@ def test_who_wins_where():
         assert min(cnn) > max(tuned)
         assert min(tuned) > max(probe)
         assert min(cnn) > max(accuracies("ViT from scratch, 600 steps", per_class))
-    assert min(accuracies("fine-tuning", 10)) > max(accuracies("ViT from scratch, 600 steps", 10))
+    for per_class in (10, 30):
+        assert median(accuracies("CNN from scratch", per_class)) > median(
+            accuracies("fine-tuning, 600 steps", per_class)
+        )
 
 
-def test_what_pretraining_gains():
-    """The medians that the text quotes, and how the advantage shrinks with more labels."""
+def test_what_pretraining_gains(lesson_08):
+    """The medians that the text quotes, and how the lead shrinks with more labels but does not vanish."""
     medians = {
         (method, count): round(median(accuracies(method, count)), 1)
         for method in train_few_labels.METHODS
         for count in train_few_labels.PER_CLASS
     }
-    errors = {key: 100 - value for key, value in medians.items()}
-    for count in train_few_labels.PER_CLASS:
-        assert errors["fine-tuning", count] > 2 * errors["CNN from scratch", count]
-    quoted = [errors[method, count] for count in (10, 100) for method in ("fine-tuning", "CNN from scratch")]
-    assert quoted == pytest.approx([12.5, 5.8, 5.0, 2.2])
-    gains = [medians["fine-tuning", n] - medians["ViT from scratch, 600 steps", n] for n in (10, 30, 100)]
-    assert gains == pytest.approx([12.2, 2.0, -0.3])
     tuned, scratch = (f"{method}, 600 steps" for method in ("fine-tuning", "ViT from scratch"))
-    assert [round(medians[tuned, n] - medians[scratch, n]) for n in (10, 100)] == [14, 2]
-    text = next(cell.source for cell in lesson("08").cells if "| 600 steps, median test accuracy |" in cell.source)
-    for method in (tuned, scratch):
-        row = " | ".join(f"{medians[method, count]} %" for count in train_few_labels.PER_CLASS)
-        assert f"| {method.removesuffix(', 600 steps')} | {row} |" in text
-    best, worst = max(accuracies(scratch, 100)), min(accuracies(tuned, 100))
-    assert [round(each, 1) for each in (best, worst, max(accuracies(tuned, 100)))] == [96.4, 96.7, 98.1]
-    assert medians[tuned, 100] == 97.5
-    both = zip(accuracies(tuned, 100, "valid")[:2], accuracies(scratch, 100, "valid"), strict=False)
-    assert [[round(each, 1) for each in pair] for pair in both] == [[98.1, 98.6], [98.1, 95.4]]
-    assert max(accuracies("linear probe", 100)) < 91 < 93 < medians["fine-tuning", 100] == 95.0
-    longer = [medians["ViT from scratch, 600 steps", 10], medians["linear probe", 10]]
-    assert [medians["ViT from scratch, 200 steps", 100], medians["ViT from scratch, 600 steps", 100], *longer] == [
-        78.9,
+    leads = [median(accuracies(tuned, n)) - median(accuracies(scratch, n)) for n in train_few_labels.PER_CLASS]
+    assert [round(lead) for lead in leads] == [14, 4, 2]
+    assert lesson_08["leads"].tolist() == pytest.approx(leads, abs=1e-3)
+    for count in train_few_labels.PER_CLASS:
+        assert min(accuracies(tuned, count)) > max(accuracies(scratch, count))
+    errors = [round(100 - medians[method, 10], 1) for method in ("CNN from scratch", tuned)]
+    assert errors == [5.8, 10.6]
+    last = medians["CNN from scratch", 100]
+    assert round(last - medians[tuned, 100], 1) == 0.3 < 100 * (last / 100 * (1 - last / 100) / 360) ** 0.5
+    assert [medians[method, 100] for method in ("fine-tuning", scratch, tuned, "linear probe")] == [
+        95.0,
         95.3,
-        75.3,
-        72.8,
+        97.5,
+        85.0,
     ]
 
 
