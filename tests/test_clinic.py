@@ -173,7 +173,7 @@ def test_the_hints_of_the_colors_count_the_labels_after_each_step():
     assert counts == [1, 8, 40, 64]
     hint = CASES[6].cells[-2].source
     assert "gives 8 different labels" in hint
-    assert "alone give 40 labels, and base 8 gives all 64" in hint
+    assert "seven edges in base 3 give 40 labels, and base 8 gives all 64" in hint
 
 
 def test_the_hints_of_the_rebuilding_count_what_the_proposal_puts_in_place():
