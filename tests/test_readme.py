@@ -128,6 +128,7 @@ def test_the_result_is_the_logs():
     median, seeds = quoted([result["test_accuracy"] for result in results])
     assert f"{median} % within half an hour on two CPU cores {seeds}" in README
     assert max(result["seconds"] for result in results) < 30 * 60
+    assert f"a ViT with {results[0]['parameters'] / 1e6:.2f} million parameters" in README
 
 
 def test_the_code_does_what_its_comments_say():
