@@ -92,3 +92,13 @@ def test_the_student_edition_stops_at_its_first_stub_and_says_what_to_do(name, t
     code = compile("\n\n".join(sources[: first + 1]), name, "exec")
     with pytest.raises(checks.CheckFailed, match=r"not written yet\. Put your code where it raises NotImplemented"):
         exec(code, {"__name__": "__main__"})
+
+
+def test_the_teachers_commands_start_where_processes_have_no_affinity(monkeypatch, capsys):
+    """Python has no such function on macOS."""
+    from grader.__main__ import main
+
+    monkeypatch.delattr("os.sched_getaffinity")
+    with pytest.raises(SystemExit, match="0"):
+        main(["grade", "--help"])
+    assert "default: all cores" in capsys.readouterr().out

@@ -10,6 +10,7 @@ import nbformat
 import pytest
 import torch
 
+from tools.site_links import lab_anchor
 from tools.write_run_pages import read
 from vit_course import VARIANTS, VisionTransformer, weights
 from vit_course.train.__main__ import parser
@@ -76,6 +77,22 @@ def test_every_lesson_is_listed_with_its_own_minutes_here_and_in_start_here():
     assert reading < exercises, "Start here says that most of them are for the exercises"
 
 
+def test_each_term_of_the_glossary_is_in_the_section_that_its_row_links_to():
+    rows = re.findall(
+        r"^\| (.+?) \| .+ \| \[.+\]\(/(notebooks/\S+\.ipynb)#(\S+)\) \|$", PAGES["glossary"], re.MULTILINE
+    )
+    terms = [term for term, *_ in rows]
+    assert len(terms) > 100
+    assert terms == sorted(terms, key=lambda term: term.lower().replace("-", " "))
+    for term, lesson, anchor in rows:
+        cells = nbformat.read(ROOT / lesson, as_version=4).cells
+        sections = re.split(r"^## ", "\n".join(cell.source for cell in cells), flags=re.MULTILINE)
+        (section,) = [each for each in sections if lab_anchor(each.partition("\n")[0]) == anchor]
+        text = (cells[0].source.partition("\n")[0] + section).lower()  # "Transfer learning" is the title of lesson 8
+        missing = [word for word in re.findall(r"[a-z]{4,}", term.lower()) if word[:6] not in text]
+        assert not missing, f"{term} is not in {lesson}#{anchor}"
+
+
 def test_the_names_table_has_the_models_own_names():
     keys = [re.sub(r"\.(weight|bias)$", "", key) for key in MODEL.state_dict()]
     ours = [name for row in NAMES for name in re.findall(r"`([\w.]+)`", row[2])]
@@ -111,6 +128,7 @@ def test_the_result_is_the_logs():
     median, seeds = quoted([result["test_accuracy"] for result in results])
     assert f"{median} % within half an hour on two CPU cores {seeds}" in README
     assert max(result["seconds"] for result in results) < 30 * 60
+    assert f"a ViT with {results[0]['parameters'] / 1e6:.2f} million parameters" in README
 
 
 def test_the_code_does_what_its_comments_say():

@@ -42,6 +42,22 @@ def test_a_command_still_means_what_was_recorded(run):
     assert config == run["config"] | dict(recipe=defaults | run["config"]["recipe"])
 
 
+def test_the_page_concludes_from_the_ablation_what_the_runs_show():
+    accuracies = {}
+    for run in ALL_RUNS["ablation"]:
+        change = run["name"].rpartition(",")[0]
+        accuracies.setdefault(change, []).append(100 * run["result"]["valid_accuracy"])
+    preset = accuracies.pop("the preset")
+    gains = {change: [a - b for a, b in zip(values, preset, strict=True)] for change, values in accuracies.items()}
+    means = {change: sum(values) / 3 for change, values in gains.items()}
+    assert {run["config"]["seed"] for run in ALL_RUNS["ablation"]} == {0, 1, 2}
+    assert max(run["result"]["seconds"] for run in ALL_RUNS["ablation"]) < 60
+    assert [round(-means.pop(change)) for change in ("patch 7", "patch 4", "shifts by up to a pixel")] == [2, 11, 1]
+    assert sorted(gain > -0.5 for gain in gains["no positions"]) == [False, True, True]
+    assert max(gains["no positions"]) < 0
+    assert all(max(gains[change]) > 0 for change in means.keys() - {"no positions"})
+
+
 def test_the_shipped_model_is_the_recorded_runs_own_and_its_card_says_so():
     assert hashlib.sha256(SHIPPED.read_bytes()).hexdigest() == LONG["result"]["weights_sha256"]
     assert SHIPPED.stat().st_size <= 2 * 1024**2

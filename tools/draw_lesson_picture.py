@@ -37,7 +37,7 @@ def main() -> None:
         page.keyboard.press("Control+b")  # the list of files closes
         page.wait_for_timeout(1000)
         cells = notebook(page).locator(".jp-Cell")
-        first, last = cells.nth(stub - 2).locator("img").bounding_box(), cells.nth(stub + 1).bounding_box()
+        first, last = cells.nth(stub - 1).bounding_box(), cells.nth(stub + 1).bounding_box()
         height = last["y"] + last["height"] - first["y"]
         clip = dict(x=last["x"], y=first["y"], width=last["width"], height=height)
         picture = Image.open(io.BytesIO(page.screenshot(clip=clip)))

@@ -173,7 +173,7 @@ def _parser() -> argparse.ArgumentParser:
         if function is grades:
             add("--canvas", default="", help="CSV file exported from Canvas, to be filled in")
         if function is grade:
-            cores = len(os.sched_getaffinity(0))
+            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
             add("--student", action="append", default=[], help="only this student; may be repeated")
             add("--jobs", type=int, default=cores, help="submissions to grade in parallel (default: all cores)")
             add("--cell-seconds", type=float, default=60, help="time limit for each cell (default: 60)")
