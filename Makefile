@@ -136,7 +136,7 @@ $(INSTALLED):
 
 BASE_pinned := -r requirements.txt
 BASE_oldest := -r $(ENV)/oldest.txt
-BASE_newest := --upgrade -e ".[notebooks,parity,dev]"
+BASE_newest := --upgrade -e ".[notebooks,dev]"
 
 $(CLASS_INSTALLED): $(INSTALLED)
 	$(BIN)/python -m pip install $(BASE_$(VERSIONS)) $$($(BIN)/python -m tools.required_versions class)

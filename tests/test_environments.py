@@ -17,7 +17,7 @@ from tools.required_versions import required
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-RANGES = [*PROJECT["dependencies"], *EXTRAS["notebooks"], *EXTRAS["parity"], *EXTRAS["dev"]]
+RANGES = [*PROJECT["dependencies"], *EXTRAS["notebooks"], *EXTRAS["dev"]]
 LINES = [line for line in (ROOT / "requirements.txt").read_text("utf-8").splitlines() if line[:1] not in ("", "#")]
 
 

@@ -146,7 +146,7 @@ def on_the_site(text: str, origin: str) -> str:
         if path == "vit_course":
             return "/api/index.md"
         if path.startswith("docs/pages/"):
-            return path.removeprefix("docs/pages") + f"#{anchor}" * bool(anchor)
+            return path.removeprefix("docs/pages") + (f"#{site_anchor(path, anchor)}" if anchor else "")
         if path.startswith("img/") or ROOT / path in {*lessons(), *assignments()}:
             return f"/{path}" + f"#{anchor}" * bool(anchor)
         if not (ROOT / path).exists():

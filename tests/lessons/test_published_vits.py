@@ -1,7 +1,8 @@
-"""The appendix: the five documents' classes, taken from the notebook, and the rows of A.6 on Hugging Face.
+"""The appendix: the five documents' classes, and the rows of A.6 on Hugging Face.
 
-The notebook's own cells show that each class equals ours and what most of the published lines do, and nbval compares
-what they print. Here is what they leave out.
+The notebook contains the published lines, and ``vit_course.rewritten`` the classes with ours. The notebook's own cells
+show that the whole models equal ours and what most of the published lines do, and nbval compares what they print. Here
+is what they leave out.
 """
 
 import ast
@@ -20,7 +21,7 @@ from torch import nn
 from transformers import ViTConfig, ViTForImageClassification
 
 from tools.site_links import lessons
-from vit_course import ImageEmbedding, VisionTransformer, patchify
+from vit_course import ImageEmbedding, VisionTransformer, patchify, rewritten
 from vit_course.weights import to_huggingface
 
 PATH = Path(__file__).resolve().parents[2] / "notebooks" / "appendix_published_implementations.ipynb"
@@ -44,10 +45,10 @@ def definitions():
 N = SimpleNamespace(**definitions())
 
 
-notebook_tokens = partial(N.TokenEmbedding, num_patches=4, width=16)
-linear_patches = partial(N.linear_patches, 3, 16, 4, "(p1 p2 c)")
-post = partial(N.vision_transformer, 3, 8, 4, 16, 2, 2, 2, 0.0, 5)
-vit = partial(N.ViT, 3, 4, 16, 8, 2, 5, num_heads=2, forward_expansion=2)
+notebook_tokens = partial(rewritten.TokenEmbedding, num_patches=4, width=16)
+linear_patches = partial(rewritten.linear_patches, 3, 16, 4, "(p1 p2 c)")
+post = partial(rewritten.vision_transformer, 3, 8, 4, 16, 2, 2, 2, 0.0, 5)
+vit = partial(rewritten.ViT, 3, 4, 16, 8, 2, 5, num_heads=2, forward_expansion=2)
 
 
 class Labml(nn.Module):
@@ -56,7 +57,7 @@ class Labml(nn.Module):
     def __init__(self):
         super().__init__()
         self.patches = nn.Linear(48, 16)
-        self.positions = N.LearnedPositionalEmbeddings(16, 9)
+        self.positions = rewritten.LearnedPositionalEmbeddings(16, 9)
 
     def forward(self, images):
         tokens = rearrange(self.patches(patchify(images, 4)), "b n d -> n b d")
@@ -67,16 +68,16 @@ class Labml(nn.Module):
 CASES = {
     "000 einops": lambda: notebook_tokens(linear_patches()),
     "000 einops, norms": lambda: notebook_tokens(N.norms_per_patch(*linear_patches())),
-    "000 conv": lambda: notebook_tokens(N.conv_patches(3, 16, 4)),
+    "000 conv": lambda: notebook_tokens(rewritten.conv_patches(3, 16, 4)),
     "001 labml": Labml,
-    "001 assignment": lambda: N.image_embedding(3, 8, 4, 16),
+    "001 assignment": lambda: rewritten.image_embedding(3, 8, 4, 16),
     "003": lambda: N.VitInputLayer(3, 16, 2, 8),
-    "004 embedding": lambda: N.PatchEmbedding(3, 4, 16, 8),
+    "004 embedding": lambda: rewritten.PatchEmbedding(3, 4, 16, 8),
 }
 CASES |= {f"002 {pool}": partial(post, pool=pool) for pool in ("mean", "token")}
 CASES |= {
     f"004 {attention.__name__}, {pool}": partial(vit, attention=attention, pool=pool)
-    for attention in (N.MultiHeadAttention1, N.MultiHeadAttention2)
+    for attention in (rewritten.MultiHeadAttention1, rewritten.MultiHeadAttention2)
     for pool in ("mean", "token")
 }
 
@@ -109,26 +110,26 @@ def test_each_runs_forward_and_backward_and_learns_in_one_step(name):
 
 
 def test_004_the_first_of_the_three_steps_is_the_projection():
-    ours, theirs = ImageEmbedding(image_size=8, patch_size=4, hidden_dim=16), N.PatchEmbedding(3, 4, 16, 8)
-    N.move_weights(randomize_(ours), theirs, N.embedding_names("projection.0"))
+    ours, theirs = ImageEmbedding(image_size=8, patch_size=4, hidden_dim=16), rewritten.PatchEmbedding(3, 4, 16, 8)
+    rewritten.copy_weights(randomize_(ours), theirs)
     assert_equal(theirs.projection(IMAGES), ours.patch_embedding(IMAGES))
     assert_equal(theirs(IMAGES), ours(IMAGES))
 
 
 @pytest.mark.parametrize(
-    ("theirs", "projection"),
-    [(N.image_embedding(3, 12, 6, 16), "projection.1"), (N.VitInputLayer(3, 16, 2, 12), "projection.0")],
+    "theirs",
+    [rewritten.image_embedding(3, 12, 6, 16), N.VitInputLayer(3, 16, 2, 12)],
     ids=["001 assignment", "003"],
 )
-def test_an_embedding_equals_ours_with_the_same_weights(theirs, projection):
+def test_an_embedding_equals_ours_with_the_same_weights(theirs):
     ours, images = randomize_(ImageEmbedding(image_size=12, patch_size=6, hidden_dim=16)), randn(3, 3, 12, 12)
-    N.move_weights(ours, theirs, N.embedding_names(projection))
+    rewritten.copy_weights(ours, theirs)
     assert_equal(theirs(images), ours(images))
 
 
 def test_001_labmls_table_adds_our_positions_and_none_of_its_unused_rows():
     ours = randomize_(ImageEmbedding(image_size=8, patch_size=4, hidden_dim=16))
-    table = randomize_(N.LearnedPositionalEmbeddings(16, 9))
+    table = randomize_(rewritten.LearnedPositionalEmbeddings(16, 9))
     with torch.no_grad():
         table.positional_embeddings[:5, 0] = ours.pos_embedding[0]
     tokens = (ours(IMAGES) - ours.pos_embedding).transpose(0, 1)
@@ -155,7 +156,7 @@ def test_what_is_published_differs_from_ours_in_one_method_or_attribute():
     }
     for published, ours in pairs.items():
         kind = vars(N)[published]
-        assert kind.__bases__ == (vars(N)[ours],)
+        assert kind.__bases__ == (vars(rewritten)[ours],)
         assert len([name for name in vars(kind) if not name.startswith("__")]) == 1
 
 

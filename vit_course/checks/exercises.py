@@ -57,6 +57,14 @@ def _leaves_random_state(function: Callable, mapping: Mapping) -> None:
         raise fail("exercises.random_state")
 
 
+def _copies_every_parameter(function: Callable, mapping: Mapping) -> None:
+    given = ATTENTION, formula(2, 5, 32).double()
+    with torch.no_grad():
+        first, second = function(*given), function(*given)
+    if isinstance(first, Tensor) and isinstance(second, Tensor) and not torch.equal(first, second):
+        raise fail("exercises.not_all_copied")
+
+
 def _photo(label: str, height: int, width: int) -> Case:
     values = torch.arange(height * width * 3, dtype=torch.float32)
     return Case(label, ((0.5 + 0.5 * torch.sin(0.37 * values + 1e-5 * values**2)).reshape(height, width, 3),))
@@ -125,6 +133,7 @@ with torch.random.fork_rng(devices=[]):  # initial values are drawn before they 
     torch.manual_seed(0)
     BLOCK, RIGHT, _NEW = (vit_course.EncoderBlock(hidden_dim=32, num_heads=4, mlp_dim=128).double() for _ in range(3))
     set_parameters(BLOCK)
+    ATTENTION = BLOCK.self_attention
     RIGHT.eval()
     NEW = _NEW.state_dict()
     GUILTY = (
@@ -260,7 +269,11 @@ _exercise(
     Case("three images", (formula(3, 5, 4), formula(3, 5, 4) + CHANGES)),
     Case("outputs that are equal", (formula(2, 5, 4), formula(2, 5, 4))),
 )
-_exercise("copied_block", Case("five tokens", (BLOCK, formula(2, 5, 32).double())), twin="encoder_block")
+_exercise(
+    "copied_attention",
+    Case("five tokens", (ATTENTION, formula(2, 5, 32).double())),
+    before=[_copies_every_parameter],
+)
 _exercise(
     "count_tokens",
     *(Case(f"count_tokens{sizes}", sizes) for sizes in [(32, 2), (32, 7), (32, 5), (32, 10), (224, 16), (100, 9)]),

@@ -517,6 +517,17 @@ def changed_tokens(before, after):
     return (largest > 1e-4).sum(dim=-1)
 
 
+def copied_attention(attention, x):
+    """The tokens of attention with three layers, which hold the weights of a fused one."""
+    weight, bias = attention.qkv.weight, attention.qkv.bias
+    layers = zip(weight.chunk(3), bias.chunk(3), strict=True)
+    query, key, value = (x @ rows.T + entries for rows, entries in layers)
+    split = "b s (heads e) -> b heads s e"
+    query, key, value = (rearrange(each, split, heads=attention.num_heads) for each in (query, key, value))
+    merged = merge_heads(scaled_dot_product_attention(query, key, value))
+    return merged @ attention.out_proj.weight.T + attention.out_proj.bias
+
+
 def count_tokens(image_size, num_patch_row):
     """How many tokens a published layer creates."""
     patch_size = image_size // num_patch_row
