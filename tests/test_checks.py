@@ -14,7 +14,7 @@ import vit_course
 from vit_course import checks
 from vit_course.checks import variants
 from vit_course.checks.clinic import CLINIC
-from vit_course.checks.engine import CHECKS
+from vit_course.checks.declare import CHECKS
 from vit_course.checks.exercises import EXERCISES
 
 pytestmark = pytest.mark.usefixtures("as_readers_run_it")

@@ -9,7 +9,7 @@ from witnesses import ALTERNATIVES, MUTANTS
 
 from grader import hidden
 from grader.source import ASSIGNMENTS, load_all
-from vit_course.checks.engine import CHECKS
+from vit_course.checks.declare import CHECKS
 
 pytestmark = pytest.mark.usefixtures("as_readers_run_it")
 

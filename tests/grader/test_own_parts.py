@@ -3,7 +3,7 @@
 import pytest
 from lessons.plain import plain_source
 
-from grader import own_parts, package
+from grader import own_parts, student_package
 from grader.confine import Limits
 from grader.source import course_imports
 from grader.workers import grade_one
@@ -39,7 +39,7 @@ def test_a_right_part_is_used():
         (RIGHT + "\nprint(missing)", "NameError: "),
         (RIGHT + "\nimport os\nos._exit(3)", "ended itself"),
         (RIGHT + "\nwhile True:\n    pass", "stopped after 2 s"),
-        (RIGHT + f"\nopen({str(package.SOURCE / 'model.py')!r})", "FileNotFoundError: "),
+        (RIGHT + f"\nopen({str(student_package.SOURCE / 'model.py')!r})", "FileNotFoundError: "),
         (RIGHT + "\nfrom grader import hidden", "ImportError: "),
         (RIGHT + "\nfrom vit_course import VisionTransformer\nVisionTransformer()", "NameError: "),
     ],

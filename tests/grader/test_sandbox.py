@@ -10,12 +10,12 @@ from textwrap import dedent, indent
 
 import pytest
 
-from grader import confine, package, sandbox
+from grader import confine, sandbox, student_package
 from grader.confine import Confinement, Limits
 
 pytestmark = pytest.mark.usefixtures("as_readers_run_it")
 
-DATA = package.COURSE / "resources" / "test_images.npy"
+DATA = student_package.COURSE / "resources" / "test_images.npy"
 CONFINEMENT = confine.choose()
 LIMITS = Limits(cell_seconds=3, call_seconds=3, total_seconds=60, memory_bytes=2**30, restarts=9)
 SETUP = """
@@ -140,13 +140,13 @@ def test_what_is_wrong_is_told():
 
 def test_only_what_is_asked_for_is_given():
     names = ("vit_course.encoder.Encoder", "checks", "vit_course.plots.show_images", "patchify")
-    texts = {Path(name).stem: text for name, text in package.files(names).items() if name.count("/") == 1}
+    texts = {Path(name).stem: text for name, text in student_package.files(names).items() if name.count("/") == 1}
     given = {name for name, text in texts.items() if "is not there while marks are given" not in text}
     assert given == {"encoder", "attention", "arguments", "embedding", "plots"}
     assert "patchify" in texts["__init__"]
     assert "import VisionTransformer" not in texts["__init__"]
     with pytest.raises(ValueError, match=r"imports vit_course.nothing, which vit_course does not have"):
-        package.files(("vit_course.nothing",))
+        student_package.files(("vit_course.nothing",))
 
 
 # --- tampering -------------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_tampering_changes_no_verdict(name):
 
 STEAL = f"""
     import sys
-    sys.path.insert(0, {str(package.COURSE)!r})
+    sys.path.insert(0, {str(student_package.COURSE)!r})
     for name in [name for name in sys.modules if name.startswith("vit_course")]:
         del sys.modules[name]
     from vit_course.embedding import patchify, unpatchify
@@ -279,7 +279,7 @@ HARMLESS = {
     "recursion": "def f(): return f()\nf()",
     "write elsewhere": "open('/tmp/vit_course_was_here', 'w')",
     "read root's files": f"open({str(Path.home() / '.bashrc')!r})",
-    "list the course": f"open({str(package.SOURCE / 'embedding.py')!r})",
+    "list the course": f"open({str(student_package.SOURCE / 'embedding.py')!r})",
     "network": "import socket\nsocket.create_connection(('192.0.2.1', 80), timeout=1)",
     "signal a stranger": f"import os\nos.kill({os.getpid()}, 0)",
 }

@@ -16,7 +16,7 @@ import torch
 
 from tools.benchmarks import cli, machine, report
 from vit_course.checks.clinic import CLINIC
-from vit_course.checks.engine import CHECKS, Check
+from vit_course.checks.declare import CHECKS, Check
 from vit_course.checks.variants import CALLERS, SOURCES, Mistake, compatible
 from vit_course.checks.verdict import CheckFailed, NotWritten
 

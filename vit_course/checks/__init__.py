@@ -2,7 +2,7 @@
 
 from vit_course.checks import attention, embedding, encoder, inside, model, training, transfer  # noqa: F401  they declare
 from vit_course.checks.clinic import clinic
-from vit_course.checks.engine import CHECKS
+from vit_course.checks.declare import CHECKS
 from vit_course.checks.exercises import exercise, same_values
 from vit_course.checks.verdict import CheckFailed, Verdict
 

@@ -10,9 +10,9 @@ import vit_course
 from vit_course import attention
 from vit_course.checks import twins
 from vit_course.checks.compare import formula
+from vit_course.checks.declare import Case, declare
 from vit_course.checks.dropout import RATE, draws
 from vit_course.checks.embedding import modes
-from vit_course.checks.engine import Case, declare
 
 # --- attention as a function -----------------------------------------------------------------------------------------
 

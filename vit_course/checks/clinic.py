@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from vit_course.checks import twins
 from vit_course.checks.attention import STAGES, tensors
 from vit_course.checks.compare import formula, same, set_parameters
-from vit_course.checks.engine import Case, Check, declare
+from vit_course.checks.declare import Case, Check, declare
 from vit_course.checks.learner import check, running, shown
 from vit_course.checks.modules import Mapping, build
 from vit_course.checks.verdict import CheckFailed, NotWritten, Verdict, fail, sentence
@@ -22,7 +22,7 @@ from vit_course.checks.verdict import CheckFailed, NotWritten, Verdict, fail, se
 
 def _still(symptom: str) -> NotWritten:
     """Return the quiet verdict that the code behaves as it did when it came in, for what no edit of a twin shows."""
-    return NotWritten(sentence("engine.not_repaired", symptom=sentence(f"clinic.{symptom}")))
+    return NotWritten(sentence("declare.not_repaired", symptom=sentence(f"clinic.{symptom}")))
 
 
 # --- 1 rows, 2 padding -----------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def _what_moves(cls: type[nn.Module], mapping: Mapping) -> None:
     """Tell both faults from one: one vector for all tokens of an image, and another one for every image."""
     case = PLACES[0]
     tokens = torch.ones_like(case.args[0])
-    with running(sentence("engine.on", case=case.label)), torch.no_grad():
+    with running(sentence("declare.on", case=case.label)), torch.no_grad():
         came = set_parameters(build(cls, case.options))(tokens)
     if not isinstance(came, Tensor) or came.shape != tokens.shape:
         return  # the comparison that follows reports it
@@ -136,11 +136,11 @@ RATE, IMAGES = 0.2, 4000
 
 def _what_is_dropped(function: Callable, mapping: Mapping) -> None:
     """Name what a call in training drops, and how what it keeps is scaled."""
-    with torch.random.fork_rng(), running(sentence("engine.on", case=f"{IMAGES} images of ones in training")):
+    with torch.random.fork_rng(), running(sentence("declare.on", case=f"{IMAGES} images of ones in training")):
         torch.manual_seed(0)
         came = function(torch.ones(6, IMAGES, 3), RATE, True)
     if came is None:
-        raise fail("engine.returns_none")
+        raise fail("declare.returns_none")
     if came.shape != (6, IMAGES, 3):
         raise fail("clinic.another_shape", wanted=(6, IMAGES, 3), came=tuple(came.shape))
     scale, kept = came.max().item(), came != 0

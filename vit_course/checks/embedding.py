@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 import vit_course
 from vit_course.checks.compare import formula
+from vit_course.checks.declare import Case, declare
 from vit_course.checks.dropout import RATE, draws
-from vit_course.checks.engine import Case, declare
 from vit_course.checks.modules import Mapping, build, own_names
 from vit_course.checks.verdict import CheckFailed, fail, sentence
 

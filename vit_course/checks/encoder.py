@@ -9,9 +9,9 @@ import vit_course
 from vit_course.checks import twins
 from vit_course.checks.attention import BIAS, HEADS, LAYER, marked_tokens, reveal_weights, tokens
 from vit_course.checks.compare import formula, set_parameters
+from vit_course.checks.declare import Case, declare
 from vit_course.checks.dropout import RATE, draws
 from vit_course.checks.embedding import modes
-from vit_course.checks.engine import Case, declare
 from vit_course.checks.modules import Mapping, build
 from vit_course.checks.trace import forbids
 from vit_course.checks.verdict import fail
@@ -126,7 +126,7 @@ def quiet(module: nn.Module) -> None:
 def _small_tokens(case: Case) -> Case:
     x = 2e-3 * formula(2, 5, case.options["hidden_dim"])
     label = "small tokens, whose variance is near 1e-6"
-    return Case(label, (x,), options=case.options, weights=quiet, fault="engine.eps")
+    return Case(label, (x,), options=case.options, weights=quiet, fault="declare.eps")
 
 
 def _two_norms(cls: type[nn.Module], mapping: Mapping) -> None:

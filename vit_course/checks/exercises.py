@@ -15,7 +15,7 @@ import vit_course.checks as checks
 from vit_course import transfer
 from vit_course.checks import twins
 from vit_course.checks.compare import duplicate, formula, named, set_parameters
-from vit_course.checks.engine import Case, Check, declare
+from vit_course.checks.declare import Case, Check, declare
 from vit_course.checks.learner import check, shown
 from vit_course.checks.modules import Mapping
 from vit_course.checks.trace import forbids, recorded

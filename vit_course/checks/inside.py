@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import vit_course
 from vit_course import inside
 from vit_course.checks.compare import formula, named, same, set_parameters
-from vit_course.checks.engine import Case, declare
+from vit_course.checks.declare import Case, declare
 from vit_course.checks.learner import place
 from vit_course.checks.verdict import fail, sentence
 

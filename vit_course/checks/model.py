@@ -6,9 +6,9 @@ from torch import nn
 import vit_course
 from vit_course.checks.attention import LAYER
 from vit_course.checks.compare import formula
+from vit_course.checks.declare import Case, declare
 from vit_course.checks.embedding import modes
 from vit_course.checks.encoder import PARTS, TWO_BLOCKS, WIDTH, alone, places, quiet
-from vit_course.checks.engine import Case, declare
 from vit_course.checks.modules import Mapping, build, own_names
 from vit_course.checks.verdict import CheckFailed, fail
 
@@ -58,7 +58,11 @@ declare(
     vit_course.VisionTransformer,
     [
         IMAGES,
-        [Case("tokens of tiny variance", IMAGES[0].args, options=IMAGES[0].options, weights=quiet, fault="engine.eps")],
+        [
+            Case(
+                "tokens of tiny variance", IMAGES[0].args, options=IMAGES[0].options, weights=quiet, fault="declare.eps"
+            )
+        ],
         modes(IMAGES[0].options, IMAGES[0].args[0], "dropout", "attention_dropout"),
         [
             alone("the encoder's output", "head", BLANK, SIZES, shows=lambda logits: logits, encoder_ln_bias=1.0),

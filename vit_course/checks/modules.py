@@ -28,7 +28,7 @@ def takes(subject: Callable, reference: Callable, options: dict) -> None:
     try:
         own.bind(*args, **options)
     except TypeError as error:
-        key = "engine.class_arguments" if inspect.isclass(subject) else "engine.arguments"
+        key = "declare.class_arguments" if inspect.isclass(subject) else "declare.arguments"
         raise fail(key, wanted=", ".join(wanted), own=", ".join(own.parameters)) from error
 
 

@@ -11,7 +11,7 @@ from torch.utils.data import TensorDataset
 
 from vit_course import training
 from vit_course.checks.compare import duplicate, flat, formula, named, set_parameters, unchanged
-from vit_course.checks.engine import Case, declare
+from vit_course.checks.declare import Case, declare
 from vit_course.checks.learner import running
 from vit_course.checks.verdict import fail, sentence
 
@@ -173,7 +173,7 @@ def _outcome(step: Callable, case: Case) -> Outcome:
 def _events(step: Callable, mapping: None) -> None:
     """Name what each step must do, and does not: the model in train mode, one backward, then one step."""
     for case in STEPS[:2]:
-        with running(sentence("engine.on", case=case.label)):
+        with running(sentence("declare.on", case=case.label)):
             taken = _take(step, case)
         changed = any(not torch.equal(taken[0].weights, later.weights) for later in taken[1:])
         for calls, events, *_ in taken:
@@ -247,7 +247,7 @@ def _measured(function: Callable, case: Case, faults: list[str] | None = None) -
     with torch.enable_grad():
         result = function(model, given, **case.kwargs)
     if not unchanged(images, given.tensors):
-        raise fail("engine.in_place", case.label)
+        raise fail("declare.in_place", case.label)
     if not isinstance(result, (tuple, list)) or len(result) != 2:
         raise fail("evaluate.two_numbers", came=named(result))
     if not model.calls:

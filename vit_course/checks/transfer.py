@@ -9,7 +9,7 @@ from torch import nn
 import vit_course
 from vit_course import transfer
 from vit_course.checks.compare import flat, formula, named, set_parameters
-from vit_course.checks.engine import Case, declare
+from vit_course.checks.declare import Case, declare
 from vit_course.checks.verdict import fail, sentence
 
 # --- a new head on a frozen model ------------------------------------------------------------------------------------

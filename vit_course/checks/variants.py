@@ -226,7 +226,7 @@ def explanation(
     Args:
         mistakes: the candidates, in the order in which they are tried.
         runs: for every case a function of the twins, the one that tells most first; where dropout draws, a
-            :class:`vit_course.checks.engine.TwinRun`.
+            :class:`vit_course.checks.declare.TwinRun`.
         results: the learner's, in the same order.
         most: how many mistakes may come together.
         most_calls: how many twins are run at most for mistakes that come together.
@@ -288,5 +288,5 @@ def told(mistakes: Sequence[Mistake], run: Callable[[dict], object]) -> str:
     said = list(dict.fromkeys(mistake.says(of.get(mistake.part, {})) for mistake in mistakes))
     if len(said) == 1:
         return said[0]
-    rows = [sentence("engine.numbered", number=k, says=text) for k, text in enumerate(said, start=1)]
-    return "\n  ".join([sentence("engine.several", count=len(said)), *rows])
+    rows = [sentence("declare.numbered", number=k, says=text) for k, text in enumerate(said, start=1)]
+    return "\n  ".join([sentence("declare.several", count=len(said)), *rows])

@@ -24,8 +24,8 @@ from torch import Tensor
 import vit_course.checks  # noqa: F401  it declares all parts
 from grader.answers import SmallModel, perform
 from vit_course import training
+from vit_course.checks.declare import CHECKS, Case, Check
 from vit_course.checks.dropout import Draws
-from vit_course.checks.engine import CHECKS, Case, Check
 
 generator = torch.Generator()  # of all inputs: nobody knows them before, and no two runs have the same
 

@@ -25,7 +25,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from grader import hidden, package
+from grader import hidden, student_package
 from grader.confine import Confinement, Limits, environment, library_folders
 from grader.messages import Connection, Ended, Malformed
 from grader.outputs import outputs_of, plain, stream
@@ -91,7 +91,7 @@ def grade(
         SandboxError: no process can be started, or a hidden test is at fault: neither is the submission's doing.
     """
     sandbox = sandbox_for(confinement, limits.disk_bytes, data)
-    submission = _Submission(sandbox, limits, package.files(frozenset(modules)), cells)
+    submission = _Submission(sandbox, limits, student_package.files(frozenset(modules)), cells)
     try:
         submission.run_cells()
         for grade_id, code in tests.items():

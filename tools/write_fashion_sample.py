@@ -1,6 +1,6 @@
 """Write ``resources/fashion_mnist_sample.npz``: the first 1,000 test images of Fashion-MNIST, with labels.
 
-    python -m tools.write_sample
+    python -m tools.write_fashion_sample
 
 They come along so that lesson 7 and the explorers have real images without a network. Fashion-MNIST is by Zalando
 Research (Xiao, Rasul and Vollgraf, 2017), MIT licence. None of these images was trained on.

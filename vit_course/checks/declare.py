@@ -130,7 +130,7 @@ class Check:
         called = self.reference.__name__ if self.is_class else self.name
         public.__name__ = public.__qualname__ = self.name
         public.__doc__ = sentence(
-            "engine.class_docstring" if self.is_class else "engine.docstring",
+            "declare.class_docstring" if self.is_class else "declare.docstring",
             call=f"{called}({', '.join(inspect.signature(self.reference).parameters)})",
             verified=sentence(f"verified.{self.name}"),
         )
@@ -172,11 +172,11 @@ def guarded(function: Callable, label: str = "") -> Callable:
         given = [duplicate(arg) for arg in args]
         result = function(*given, **kwargs)
         if not all(unchanged(before, after) for before, after in zip(args, given, strict=True)):
-            raise fail("engine.in_place", label)
+            raise fail("declare.in_place", label)
         if any(part is Ellipsis for part in (result if isinstance(result, tuple) else [result])):
             raise NotWritten(sentence("learner.returns_ellipsis"))
         if result is None:
-            raise fail("engine.returns_none")
+            raise fail("declare.returns_none")
         return result
 
     return ask
@@ -221,7 +221,7 @@ class Trial:
             takes(self.subject, self.check.reference, cases[0][0].kwargs if cases else {})
             return
         if isinstance(self.subject, nn.Module):
-            raise fail("engine.instance")
+            raise fail("declare.instance")
         for case in (case for group in self.check.cases for case in group):
             takes(self.subject, self.check.reference, case.options)
         independent_instances(self.subject, self.check.cases[0][0].options)
@@ -238,7 +238,7 @@ class Trial:
     def learners(self, case: Case) -> object:
         """Run the learner's code."""
         given = "" if self.check.twin else f", {' and '.join(map(named, case.args))}"
-        doing = sentence("engine.on", case=case.label + given)
+        doing = sentence("declare.on", case=case.label + given)
         if not self.check.is_class:
             with running(doing), torch.no_grad():
                 return case.shows(self.check.run(guarded(self.subject, case.label), case))
@@ -275,7 +275,7 @@ class Trial:
         if stopped:
             self.explain_stop(cases[len(results)], runs, results, stopped)
         if stopped and right:
-            raise fail("engine.right_but", right=right, failure=stopped) from stopped.__cause__
+            raise fail("declare.right_but", right=right, failure=stopped) from stopped.__cause__
         if stopped:
             raise stopped
 
@@ -320,7 +320,7 @@ class Trial:
                 rank=lambda notes: progress().rank(notes),
             )
         if found and ".symptom" in found[0].id and len(found) == 1:  # the code as it came
-            raise NotWritten(sentence("engine.not_repaired", symptom=told(found, runs[first])))
+            raise NotWritten(sentence("declare.not_repaired", symptom=told(found, runs[first])))
         if found:
             raise _named(found, runs[first], at)
         if (
@@ -335,13 +335,13 @@ class Trial:
             parts = list(map(named, wanted)) if is_array(wanted) and wanted.ndim else []
             stacked = isinstance(came, (tuple, list)) and list(map(named, came)) == parts
             kind = "stack" if stacked else "kind" if isinstance(wanted, Tensor) else "other_kind"
-            raise fail(f"engine.{kind}", at, came=type(came).__name__)
+            raise fail(f"declare.{kind}", at, came=type(came).__name__)
         lines = [_parts(results, expected)] if hasattr(wanted, "_fields") else []
-        lines += [sentence("engine.right_for", right=right, wrong=case.label)] if right else []
+        lines += [sentence("declare.right_for", right=right, wrong=case.label)] if right else []
         given = [list(filter(is_array, case.args)) for case in cases]
         lines = [line for line in [*lines, fact(results, expected, given), progress().says()] if line]
         vague = "wrong_shape" if is_array(wanted) and came.shape != wanted.shape else "wrong_values"
-        raise CheckFailed("\n  ".join([*(lines or [sentence(f"engine.{vague}")]), at]))
+        raise CheckFailed("\n  ".join([*(lines or [sentence(f"declare.{vague}")]), at]))
 
     def loaded(self, case: Case) -> nn.Module:
         """Return the learner's module with the course's parameters, in eval mode."""
@@ -363,10 +363,10 @@ class Trial:
                 came = _gradients(self.subject, case)
         names = list(inspect.signature(self.check.reference).parameters)
         if lost := [names[place] for place in wanted if place not in came]:
-            raise fail("engine.no_gradient", names=", ".join(lost))
+            raise fail("declare.no_gradient", names=", ".join(lost))
         for place, gradient in wanted.items():
             if not same(came[place], gradient):
-                raise fail("engine.wrong_gradient", describe(came[place], gradient), name=names[place])
+                raise fail("declare.wrong_gradient", describe(came[place], gradient), name=names[place])
 
 
 def _named(mistakes: Sequence[Mistake], run: Callable[[dict], object], at: str) -> CheckFailed:
@@ -403,7 +403,7 @@ def _difference(came: object, wanted: object, case: Case) -> str:
     text = describe(came, wanted)
     if isinstance(came, Tensor) and isinstance(wanted, Tensor) and came.shape != wanted.shape:
         given = [*map(named, case.args), *(f"{key}={named(value)}" for key, value in case.kwargs.items())]
-        return sentence("engine.given", given=", ".join(given), text=text)
+        return sentence("declare.given", given=", ".join(given), text=text)
     return text
 
 
@@ -414,9 +414,9 @@ def _parts(results: Sequence, expected: Sequence[tuple]) -> str:
         return ""
     right = [all(same(r[k], e[k]) for r, e in zip(results, expected, strict=True)) for k in range(len(names))]
     if not any(right):
-        return sentence("engine.first_part", part=names[0])
+        return sentence("declare.first_part", part=names[0])
     told = {answer: ", ".join(name for name, of in zip(names, right, strict=True) if of is answer) for answer in right}
-    return sentence("engine.parts", right=told[True], wrong=told[False])
+    return sentence("declare.parts", right=told[True], wrong=told[False])
 
 
 CHECKS: dict[str, Check] = {}
