@@ -48,7 +48,8 @@ def recorded_runs() -> dict[str, dict[str, str]]:
         | {f"fashion_mnist-seed{seed}": f"{clothes} --threads 2 --seed {seed}" for seed in range(3)},
         "cifar10": {"cifar10-long-seed0": "--dataset cifar10 --preset long --threads 1 --seed 0"},
         "best": {
-            f"best-cifar10-seed{seed}": f"--dataset cifar10 --preset best --threads 1 --seed {seed}"
+            f"best-{dataset}-seed{seed}": f"--dataset {dataset} --preset best --threads 1 --seed {seed}"
+            for dataset in ("cifar10", "fashion_mnist")
             for seed in range(5)
         },
         "ablation": {
