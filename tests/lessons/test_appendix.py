@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from einops import EinopsError
 from lessons.test_published_vits import MARKDOWN, NOTEBOOK
+from sklearn.datasets import load_digits
 from support import assert_equal
 
 from vit_course import EncoderBlock, ImageEmbedding, VisionTransformer, rewritten
@@ -49,17 +50,93 @@ def test_what_a2_says_about_patches_that_are_counted_by_area():
         rewritten.image_embedding(img_size=100, patch_size=16, emb_dim=64)
 
 
-def test_what_a2_says_about_the_second_norm_alone(lesson_appendix):
-    class NormBlock(EncoderBlock):
-        def forward(self, x):
-            return self.mlp(self.ln_2(x + self.self_attention(self.ln_1(x))))
+def test_without_an_error_item_2_of_a2_can_ignore_pixels():
+    count = 33 * 33 // 16**2
+    assert count == (33 // 16) ** 2 == 4
+    by_conv = rewritten.TokenEmbedding(rewritten.conv_patches(3, 8, 16), count, 8)
+    images = torch.rand(1, 3, 33, 33)
+    changed = images.clone()
+    changed[:, :, 32], changed[..., 32] = 0, 0
+    assert torch.equal(by_conv(images), by_conv(changed))
+    with pytest.raises(EinopsError):
+        rewritten.TokenEmbedding(rewritten.linear_patches(3, 8, 16, "(c p1 p2)"), count, 8)(images)
 
+
+def test_a_model_learns_from_positions_drawn_from_the_standard_normal_distribution():
+    digits = load_digits()
+    images = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 8 - 1
+    targets = torch.tensor(digits.target)
+    torch.manual_seed(0)
+    sizes = dict(image_size=8, patch_size=2, hidden_dim=64, num_layers=2, num_heads=4, mlp_dim=128)
+    model = VisionTransformer(**sizes, num_classes=10, in_channels=1)
+    with torch.no_grad():
+        model.embedding.class_token.normal_()
+        model.embedding.pos_embedding.normal_()
+    order = torch.randperm(len(images))
+    train, others = order[:1297], order[1297:]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for _ in range(300):
+        batch = train[torch.randint(len(train), (64,))]
+        optimizer.zero_grad()
+        F.cross_entropy(model(images[batch]), targets[batch]).backward()
+        optimizer.step()
+    with torch.no_grad():
+        accuracy = (model.eval()(images[others]).argmax(dim=-1) == targets[others]).double().mean()
+    assert accuracy > 0.9
+    assert any("after 300 steps from such positions, a small model classifies over 90%" in text for text in MARKDOWN)
+
+
+class NormBlock(EncoderBlock):
+    """The steps of A.2 with the second norm."""
+
+    def forward(self, x):
+        return self.mlp(self.ln_2(x + self.self_attention(self.ln_1(x))))
+
+
+class OnlyMLP(EncoderBlock):
+    """The steps of A.2 without attention."""
+
+    def forward(self, x):
+        return self.mlp(x)
+
+
+@pytest.mark.parametrize("name", ["EncoderBlock", "ListBlock", "NormBlock", "OnlyMLP"])
+def test_what_a2_says_about_the_collapse_of_the_tokens(lesson_appendix, name):
+    """The distance after 16 blocks, and how long attention's output is next to the last block's input."""
+    kinds = lesson_appendix | dict(EncoderBlock=EncoderBlock, NormBlock=NormBlock, OnlyMLP=OnlyMLP)
+    change = lesson_appendix["relative_change"]
     torch.manual_seed(0)
     embedding = ImageEmbedding(image_size=96, patch_size=16, hidden_dim=32)
-    x = embedding(lesson_appendix["images"].float())
+    x, shares, spreads, alike = embedding(lesson_appendix["images"].float()), [], [], []
     for _ in range(16):
-        x = NormBlock(hidden_dim=32, num_heads=4, mlp_dim=128)(x)
-    assert f"{lesson_appendix['relative_change'](x.mean(dim=1, keepdim=True), x):.2%}" == "0.00%"
+        block = kinds[name](hidden_dim=32, num_heads=4, mlp_dim=128)
+        added = block.self_attention(block.ln_1(x))
+        shares.append((added.norm() / x.norm()).item())
+        alike.append(change(added.mean(dim=1, keepdim=True), added))
+        spreads.append(x.std().item())
+        x = block(x)
+    distance = f"{change(x.mean(dim=1, keepdim=True), x):.2%}"
+    text = next(text for text in MARKDOWN if "An untrained attention layer averages" in text)
+    if name == "EncoderBlock":
+        assert shares[-1] < 0.3 < 1 < shares[0]
+        assert f"they are {shares[-1]:.2f} times as long" in text
+        assert spreads[-1] > 5 * spreads[0]
+    elif name == "ListBlock":
+        assert f"the factor is {shares[-1]:.2f}" in text
+        assert max(spreads) < 0.8
+    if name in ("EncoderBlock", "ListBlock"):
+        assert max(alike) < 0.03  # nearly the same vector for every token
+    wanted = {"EncoderBlock": "8.71%", "ListBlock": "0.00%", "NormBlock": "0.00%", "OnlyMLP": "50.67%"}
+    assert distance == wanted[name]
+    assert "leave a distance of 51%" in text
+
+
+def test_attention_of_torch_returns_its_weights_after_dropout_too():
+    torch.manual_seed(0)
+    attention, x = torch.nn.MultiheadAttention(64, 4, dropout=0.2, batch_first=True), torch.randn(2, 10, 64)
+    in_train_mode, in_eval_mode = (attention.train(mode)(x, x, x)[1].sum(dim=-1) for mode in (True, False))
+    torch.testing.assert_close(in_eval_mode, torch.ones(2, 10))
+    assert in_train_mode.min() < 0.95
 
 
 def test_what_a5_says_about_rearrange_alone_and_about_the_mask(lesson_appendix):
