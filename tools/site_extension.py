@@ -20,7 +20,16 @@ from sphinx.writers.html5 import HTML5Translator
 
 from tools.build_site import module_file
 from tools.lesson_figures import live, scripts
-from tools.site_links import ROOT, assignments, cases_on_their_pages, lessons, on_the_site, published, whole_notebook
+from tools.site_links import (
+    ROOT,
+    assignments,
+    cases_on_their_pages,
+    lessons,
+    on_the_site,
+    published,
+    whole_notebook,
+    with_address,
+)
 from vit_course.explore.explorer import STORED
 
 POINTS = 96 / 72  # pixels of the screen in a point of an SVG file
@@ -45,7 +54,7 @@ def lead_links_of_a_notebook(app: Sphinx, page: str, content: list[str]) -> None
                     figures[index] = output["metadata"][STORED]
         content[0] = json.dumps(notebook, ensure_ascii=False)
     else:
-        content[0] = cases_on_their_pages(content[0])
+        content[0] = with_address(cases_on_their_pages(content[0]))
 
 
 def lead_links_of_an_included_file(app: Sphinx, file: Path, page: str, content: list[str]) -> None:

@@ -26,6 +26,7 @@ SECTION_PAGES = {  # where another page has those of its sections that are linke
 
 CLINIC = "notebooks/10_bug_clinic.ipynb"  # each of its cases has a page of its own on the site
 
+CHOOSE_ADDRESS = "Replace `ADDRESS` with the address that the repository's page shows under the green **Code** button"
 CODE = re.compile(
     r"^ {0,3}(?P<fence>`{3,}|~{3,})[^\n]*\n.*?^ {0,3}(?P=fence)[`~]*[ \t]*$"  # a block between fences
     r"|(?<!`)(?P<ticks>`+)(?!`)[^\n]*?(?<!`)(?P=ticks)(?!`)",  # a span between backticks
@@ -101,6 +102,15 @@ def cases_on_their_pages(text: str) -> str:
     return re.sub(rf"\(/{CLINIC}#10\.(\d+)-[^)]*\)", lambda case: f"(/{case_page(int(case[1]))})", text)
 
 
+def with_address(text: str) -> str:
+    """Put the address of the published repository, if there is one, into the commands that clone it."""
+    repository = published()
+    if repository is None:
+        return text
+    text = text.replace(CHOOSE_ADDRESS, f"The commands download the [course's repository]({repository.address})")
+    return text.replace("git clone ADDRESS", f"git clone {repository.address}")
+
+
 def rewrite(text: str, origin: str, lead: Callable[[str, str], str | None]) -> str:
     """Lead every link of a text elsewhere; code and addresses of the web stay as they are.
 
@@ -153,9 +163,7 @@ def on_the_site(text: str, origin: str) -> str:
             raise ValueError(f"{origin} links to {path}, which does not exist")
         return repository and repository.file(path)
 
-    if repository:
-        text = text.replace("git clone ADDRESS", f"git clone {repository.address}")
-    return rewrite(text, origin, lead)
+    return rewrite(with_address(text), origin, lead)
 
 
 def site_anchor(document: str, anchor: str) -> str:

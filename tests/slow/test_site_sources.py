@@ -41,6 +41,19 @@ def test_every_case_of_the_bug_clinic_has_a_page_with_all_of_its_cells():
         )
 
 
+def test_a_published_site_has_the_repositorys_address_in_its_commands(monkeypatch):
+    for page in ("README.md", "docs/pages/install.md", "notebooks/assignments/README.md"):
+        text = (ROOT / page).read_text("utf-8")
+        monkeypatch.setenv("GITHUB_REPOSITORY", "example/vit-course")
+        shown = site_links.with_address(text)
+        assert f"git clone {EXAMPLE.address}" in shown
+        assert f"[course's repository]({EXAMPLE.address})" in shown
+        assert "`ADDRESS`" not in shown
+        monkeypatch.delenv("GITHUB_REPOSITORY")
+        assert site_links.with_address(text) == text
+        assert site_links.CHOOSE_ADDRESS in text
+
+
 def section(notebook, anchor: str) -> str:
     """Return all that a reader sees in a section: text, code, outputs."""
     found, inside = [], False
