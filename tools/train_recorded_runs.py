@@ -1,6 +1,6 @@
 """Train every recorded run with the training command, and keep what it logged: one line a run, in ``resources/runs``.
 
-    python -m tools.train_recorded_runs             all of them: more than an hour on two cores
+    python -m tools.train_recorded_runs             all of them: about five hours on two cores
     python -m tools.train_recorded_runs cifar10     one group: digits, fashion_mnist, cifar10, best or ablation
 
 Runs go one after another, so that none slows another down; those of the ablation, which use one core each, two at a
