@@ -2,7 +2,7 @@
 
 import pytest
 
-from vit_course import checks
+from vit_course import checks, rewritten
 from vit_course.checks import learner, twins
 from vit_course.checks.exercises import EXERCISES
 
@@ -55,3 +55,25 @@ def test_in_a_notebook_a_failure_is_shown_and_not_raised(monkeypatch):
 def test_a_name_of_no_exercise_is_refused():
     with pytest.raises(ValueError, match="under the name that the lesson gives it; got 'my_negative'"):
         checks.exercise(named(abs, "my_negative"))
+
+
+def copied_without_the_bias(attention, x):
+    """The post's attention, in which one bias is still random."""
+    theirs = rewritten.multi_head_attention(32, 4).double().eval()
+    state = dict(theirs.state_dict())
+    for name, rows in zip(("query", "key", "value"), attention.qkv.weight.chunk(3), strict=True):
+        state[f"{name}.weight"] = rows
+    theirs.load_state_dict(state)
+    return theirs(x)[0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (copied_without_the_bias, "Two calls with the same arguments return different tokens"),
+        (lambda attention, x: attention.q(x), "your code stopped with AttributeError"),
+    ],
+)
+def test_attention_that_is_copied_in_part_or_stops_is_told_so(answer, says):
+    with pytest.raises(checks.CheckFailed, match=says):
+        checks.exercise(named(answer, "copied_attention"))

@@ -55,6 +55,7 @@ def test_the_page_concludes_from_the_ablation_what_the_runs_show():
     assert [round(-means.pop(change)) for change in ("patch 7", "patch 4", "shifts by up to a pixel")] == [2, 11, 1]
     assert sorted(gain > -0.5 for gain in gains["no positions"]) == [False, True, True]
     assert max(gains["no positions"]) < 0
+    assert len(means) == 5  # the four others, and no positions
     assert all(max(gains[change]) > 0 for change in means.keys() - {"no positions"})
 
 

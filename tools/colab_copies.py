@@ -26,7 +26,7 @@ if not course.exists():
     subprocess.run(["git", "clone", "--quiet", "--depth", "1", address, str(course)], check=True)
 project = tomllib.loads((course / "pyproject.toml").read_text())["project"]
 packages = project["dependencies"] + project["optional-dependencies"]["notebooks"]
-keep = ("torch", "numpy", "ipykernel", "jupyterlab")  # Colab has its own
+keep = ("torch", "numpy", "ipykernel", "jupyterlab"{others})  # Colab has its own, or this lesson does without
 wanted = [package for package in packages if re.match(r"[\\w-]+", package)[0] not in keep]
 subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *wanted], check=True)
 if str(course) not in sys.path:
@@ -97,7 +97,8 @@ def copy(notebook: dict, name: str, repository: Repository) -> dict:
             cell |= {"outputs": [], "execution_count": None, "source": source}
         else:
             cell["source"] = rewrite(in_colab("".join(cell["source"])), name, lead)
-    first = FIRST_CELL.format(address=repository.address, course=COURSE)
+    others = "" if any("transformers" in cell["source"] for cell in notebook["cells"]) else ', "transformers"'
+    first = FIRST_CELL.format(address=repository.address, course=COURSE, others=others)
     words = v4.new_markdown_cell(WORDS, id="colab-words")
     return notebook | {"cells": [words, v4.new_code_cell(first, id="colab"), *notebook["cells"]]}
 

@@ -23,12 +23,6 @@ RECORD = json.loads((ROOT / "resources" / "runs" / "few_labels.json").read_text(
 TEXT = "\n".join(cell.source for cell in lesson("08").cells if cell.cell_type == "markdown")
 
 
-def accuracies(method, per_class, part="test"):
-    """Return the recorded accuracies in percent, by seed."""
-    runs = [run for run in RECORD["runs"] if (run["method"], run["per_class"]) == (method, per_class)]
-    return [100 * run[f"{part}_accuracy"] for run in sorted(runs, key=lambda run: run["seed"])]
-
-
 # The record
 
 

@@ -16,7 +16,7 @@ from vit_course import transfer
 from vit_course.checks import twins
 from vit_course.checks.compare import duplicate, formula, named, set_parameters
 from vit_course.checks.declare import Case, Check, declare
-from vit_course.checks.learner import check, shown
+from vit_course.checks.learner import check, running, shown
 from vit_course.checks.modules import Mapping
 from vit_course.checks.trace import forbids, recorded
 from vit_course.checks.verdict import Verdict, fail, sentence
@@ -59,7 +59,7 @@ def _leaves_random_state(function: Callable, mapping: Mapping) -> None:
 
 def _copies_every_parameter(function: Callable, mapping: Mapping) -> None:
     given = ATTENTION, formula(2, 5, 32).double()
-    with torch.no_grad():
+    with running(sentence("declare.on", case="five tokens")), torch.no_grad():
         first, second = function(*given), function(*given)
     if isinstance(first, Tensor) and isinstance(second, Tensor) and not torch.equal(first, second):
         raise fail("exercises.not_all_copied")
