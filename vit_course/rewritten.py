@@ -1,8 +1,8 @@
 """Models of published documents, with our lines for the published ones: what the appendix compares with ours.
 
-From A.2 on, classes keep their documents' names and arguments; the layer of A.4 is in the appendix itself. The published
-lines, and classes that contain them, are in the appendix; from here it imports the rest. ``copy_weights`` copies our
-weights into these models.
+From A.2 on, classes keep their documents' names and arguments; the layer of A.4 is in the appendix itself. The
+published lines, and classes that contain them, are in the appendix; from here it imports the rest. ``copy_weights``
+copies our weights into these models.
 """
 
 import torch
