@@ -36,8 +36,8 @@ def test_every_package_that_the_course_installs_is_looked_for(lesson_00):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     packages = {Requirement(each).name for each in project["dependencies"]}
     packages |= {Requirement(each).name for each in project["optional-dependencies"]["notebooks"]}
-    runs_the_cell = {"ipykernel", "jupyterlab"}
-    modules = {package.replace("scikit-learn", "sklearn") for package in packages - runs_the_cell}
+    runs_the_cell, of_the_appendix = {"ipykernel", "jupyterlab"}, {"transformers"}
+    modules = {package.replace("scikit-learn", "sklearn") for package in packages - runs_the_cell - of_the_appendix}
     assert set(lesson_00["needed"]) == modules | {"vit_course"}
 
 
