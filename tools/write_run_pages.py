@@ -194,7 +194,7 @@ def load() -> str:
     return (
         "Other programs were running on these machines, so the minutes are approximate, and the same command can take "
         f"twice as long. The load average before a run was between {min(loads):.1f} and {max(loads):.1f}. The runs of "
-        "the second table ran two at a time."
+        "the ablation ran two at a time."
     )
 
 
@@ -261,9 +261,9 @@ PAGE = """# Recorded runs
 <!-- written by tools/write_run_pages.py from the logs in this folder: change those, not this page -->
 
 How accurate is a small Vision Transformer that is trained from scratch, that is, without pretraining, on one or two CPU
-cores? With the optimizer Muon, it reaches {fashion_mnist_best} on Fashion-MNIST and {cifar10_best} on
-CIFAR-10, where most steps use smaller images. With AdamW, it reaches {fashion_mnist_quick} and
-{fashion_mnist_long} on Fashion-MNIST, and {cifar10_long} on CIFAR-10.
+cores? With the preset *best*, it reaches {fashion_mnist_best} on Fashion-MNIST and {cifar10_best} on
+CIFAR-10. With *long*, it reaches {fashion_mnist_long} and {cifar10_long}, and with *quick*
+{fashion_mnist_quick} on Fashion-MNIST.
 
 Each row of the table is one command and one preset, a set of hyperparameters. Minutes and accuracies are medians over
 the seeds, with the lowest and the highest value in parentheses. All choices were made on a validation split of the
@@ -307,7 +307,7 @@ The runs above were recorded by `tools/train_recorded_runs.py`. Two more logs be
 
 - `digits.jsonl` is lesson 6's own comparison on the digits (`tools/train_digits.py`). Its median of {median:.1f} %
   belongs to another recipe, with 30 epochs, no label smoothing and no gradient clipping. With 360 test images, the
-  difference from the table above may be chance.
+  difference from the first table may be chance.
 - `few_labels.json` is lesson 8's comparison of fine-tuning with training from scratch (`tools/train_few_labels.py`).
 """
 
