@@ -77,6 +77,16 @@ def test_the_page_lists_how_the_presets_for_cifar10_differ():
         assert words in note
 
 
+def test_how_much_larger_and_longer_trained_the_published_models_are():
+    ours = next(run for run in ALL_RUNS["best"] if run["config"]["dataset"] == "cifar10")
+    stated = [row for row in write_run_pages.PUBLISHED if row[2] != "–"]
+    times = [float(row[2].split()[0]) * 1e6 / ours["result"]["parameters"] for row in stated]
+    assert [row[0].split(", ")[-1].split("-7")[0] for row in stated] == ["ViT-CIFAR", "ViT-Lite"]
+    assert f"have {min(times):.0f} to {max(times):.0f} times as many parameters" in write_run_pages.PAGE
+    assert {int(row[3].split()[0]) / ours["config"]["recipe"]["epochs"] for row in stated} == {10}
+    assert "for ten times as many epochs" in write_run_pages.PAGE
+
+
 def test_the_shipped_model_is_the_recorded_runs_own_and_its_card_says_so():
     assert hashlib.sha256(SHIPPED.read_bytes()).hexdigest() == LONG["result"]["weights_sha256"]
     assert SHIPPED.stat().st_size <= 2 * 1024**2

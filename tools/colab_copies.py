@@ -97,7 +97,8 @@ def copy(notebook: dict, name: str, repository: Repository) -> dict:
             cell |= {"outputs": [], "execution_count": None, "source": source}
         else:
             cell["source"] = rewrite(in_colab("".join(cell["source"])), name, lead)
-    others = "" if any("transformers" in cell["source"] for cell in notebook["cells"]) else ', "transformers"'
+    code = "\n".join(cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code")
+    others = "" if "from transformers import" in code else ', "transformers"'
     first = FIRST_CELL.format(address=repository.address, course=COURSE, others=others)
     words = v4.new_markdown_cell(WORDS, id="colab-words")
     return notebook | {"cells": [words, v4.new_code_cell(first, id="colab"), *notebook["cells"]]}

@@ -136,6 +136,7 @@ def test_a_colab_copy_shows_figures_and_leads_to_the_other_copies(tmp_path):
         for address in re.findall(r"!\[[^\]]*\]\(([^)]*)\)", text):
             assert (tmp_path / address.removeprefix("https://example.github.io/vit-course/")).is_file()
         assert not re.search(r"\]\((0|\.\./)|`make (lab|update|fresh)", text)
+        assert ('"transformers"' not in notebook.cells[1].source) == lesson.name.startswith("appendix")
     start = (tmp_path / "colab" / "00_start_here.ipynb").read_text(encoding="utf-8")
     assert "colab.research.google.com/github/example/vit-course/blob/gh-pages/colab/01_einops_primer.ipynb" in start
 
