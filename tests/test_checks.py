@@ -201,6 +201,18 @@ def test_a_version_from_before_a_syntax_error_is_not_judged(monkeypatch):
         checks.patchify(vit_course.patchify)
 
 
+def test_an_instance_that_is_right_only_once_is_refused():
+    class Learners(vit_course.Encoder):
+        def forward(self, x):
+            self.blocks = vars(self).get("blocks", iter(self.layers))  # used up by the first call
+            for layer in self.blocks:
+                x = layer(x)
+            return self.ln(x)
+
+    with pytest.raises(checks.CheckFailed, match="The first call of an instance is right, and the second one"):
+        checks.encoder(Learners)
+
+
 @pytest.mark.parametrize(
     ("check", "edit", "says"),
     [

@@ -44,6 +44,7 @@ def measure(options: argparse.Namespace) -> dict:
     torch.set_num_threads(1)
     result = dict(machine=machine.describe(), pairs=3 if options.quick else 20, seconds={})
     for check in [*CHECKS.values(), *CLINIC.values()][: 2 if options.quick else None]:
+        longest(check, [()])  # imports what the first call needs, once a session
         pairs = [pair for pair in combinations(check.known(), 2) if compatible(*pair)]
         tried = {
             "right": [()],

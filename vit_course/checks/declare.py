@@ -158,6 +158,8 @@ class Check:
             trial.passed += [case.label for case in group]
         if self.run is Check.run and self.cases:
             trial.gradients(self.cases[0][0])
+        if self.is_class:
+            trial.second_call(self.cases[0][0])
         for behavior in self.behaviors:
             behavior(behaving, mapping)
 
@@ -338,8 +340,9 @@ class Trial:
             raise fail(f"declare.{kind}", at, came=type(came).__name__)
         lines = [_parts(results, expected)] if hasattr(wanted, "_fields") else []
         lines += [sentence("declare.right_for", right=right, wrong=case.label)] if right else []
-        given = [list(filter(is_array, case.args)) for case in cases]
-        lines = [line for line in [*lines, fact(results, expected, given), progress().says()] if line]
+        given = [list(filter(is_array, cases[k].args)) for k in wrong]
+        common = fact([results[k] for k in wrong], [expected[k] for k in wrong], given)
+        lines = [line for line in [*lines, common, progress().says()] if line]
         vague = "wrong_shape" if is_array(wanted) and came.shape != wanted.shape else "wrong_values"
         raise CheckFailed("\n  ".join([*(lines or [sentence(f"declare.{vague}")]), at]))
 
@@ -351,6 +354,15 @@ class Trial:
         """Return how far the learner's computation is right."""
         stages = self.check.stages if not any(case.training for case in cases) else ()
         return Progress(stages, runs, [lambda case=case: self.learners(case) for case in cases])
+
+    def second_call(self, case: Case) -> None:
+        """Check that the same instance is right for other values, too."""
+        mine, right, x = self.loaded(case), self.right(case), case.args[0]
+        with running(sentence("modules.on_second_call")), torch.no_grad():
+            mine(x.clone())
+            came, wanted = mine(-0.5 * x), right(-0.5 * x)
+        if not same(came, wanted):
+            raise fail("modules.second_call", describe(came, wanted))
 
     def gradients(self, case: Case) -> None:
         """Check the gradients, where the right result has any."""

@@ -87,6 +87,8 @@ def _unfrozen(function: Callable, case: Case) -> Unfrozen:
 CHANGES = torch.zeros(3, 5, 4)  # some tokens differ in one feature, up or down, some in all, and some by too little
 CHANGES[0, 0, 0], CHANGES[0, 2, 1], CHANGES[0, 4], CHANGES[1] = 0.02, -3e-4, 0.5, 0.01
 CHANGES[2, 0], CHANGES[2, 1] = 1e-6, 4e-5
+PARTLY_ZERO = formula(1, 50, 3)
+PARTLY_ZERO[0, [0, 9]] = 0.0
 
 
 class FoundBlock(vit_course.EncoderBlock):
@@ -143,7 +145,7 @@ with torch.random.fork_rng(devices=[]):  # initial values are drawn before they 
         ),
         _guilty("a block without a mistake"),
     )
-    _SIZES = dict(image_size=8, patch_size=4, num_layers=3, num_heads=2, hidden_dim=6, mlp_dim=8)
+    _SIZES = dict(image_size=8, patch_size=4, num_layers=11, num_heads=2, hidden_dim=6, mlp_dim=8)
     SAVED = to_huggingface(set_parameters(vit_course.VisionTransformer(**_SIZES)), saved=True)
 
 EXERCISES: dict[str, Check] = {}
@@ -229,6 +231,7 @@ _exercise(
 _exercise(
     "batch_of_step",
     Case("the first step of 10 images in batches of 4", (0, 10, 4, 0)),
+    Case("the same step with seed 5", (0, 10, 4, 5)),
     Case("step 9 of 10 images in batches of 4", (9, 10, 4, 3)),
     Case("step 5 of 12 images in batches of 4", (5, 12, 4, 3)),
     behaviors=[_leaves_random_state],
@@ -248,9 +251,10 @@ _exercise(
 )
 _exercise(
     "unfreeze_last",
-    Case("the last two of three blocks", (3, 2)),
-    Case("all four blocks", (4, 4)),
-    Case("no block", (3, 0)),
+    Case("the last two of three blocks", (3, 2), fault="unfreeze_last.others"),
+    Case("all four blocks", (4, 4), fault="unfreeze_last.others"),
+    Case("no block", (3, 0), fault="unfreeze_last.others"),
+    Case("the last two of eleven blocks", (11, 2), fault="unfreeze_last.others"),
     run=_unfrozen,
 )
 _exercise(
@@ -263,15 +267,18 @@ _exercise(
     Case("three patches of two images", (formula(2, 50, 3), [0, 7, 48])),
     Case("one patch of one image", (formula(1, 50, 4), [20])),
     Case("no patch", (formula(1, 50, 2), [])),
+    Case("two tokens of zeros, the class token and patch 8", (PARTLY_ZERO, [3])),
 )
 _exercise(
     "changed_tokens",
     Case("three images", (formula(3, 5, 4), formula(3, 5, 4) + CHANGES)),
     Case("outputs that are equal", (formula(2, 5, 4), formula(2, 5, 4))),
+    Case("values near 100", (100 + formula(3, 5, 4), 100 + formula(3, 5, 4) + CHANGES)),
 )
 _exercise(
     "copied_attention",
     Case("five tokens", (ATTENTION, formula(2, 5, 32).double())),
+    stages=("query key value", "merged"),
     before=[_copies_every_parameter],
 )
 _exercise(

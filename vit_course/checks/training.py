@@ -35,6 +35,7 @@ def _plan(label: str, total_steps: int, warmup_steps: int, **rates: float) -> Ca
 
 PLANS = [
     _plan("10 steps with 3 of warm-up", 10, 3, peak=2.0),
+    _plan("the same steps with peak=0.1", 10, 3, peak=0.1),
     _plan("21 steps with 5 of warm-up", 21, 5, peak=0.5),
     _plan("a final rate above 0", 12, 4, peak=1.5, final=0.4),
     _plan("one step of warm-up", 8, 1, peak=2.0),

@@ -54,6 +54,7 @@ declare(
     [
         [
             Case("a model with 3 classes, for 5", (_small_model, 5)),
+            Case("a model with 3 classes, for 3 others", (_small_model, 3)),
             Case("a model with 4 classes, for 2", (lambda: _small_model(4, hidden_dim=6), 2)),
         ]
     ],
@@ -108,7 +109,7 @@ declare(
             Case(
                 "a frozen model with a new head", (_frozen_classifier,), dict(steps=6, peak=0.05, batch_size=5, seed=1)
             ),
-            Case("20 steps, all parameters trained", (_classifier,), dict(steps=20, peak=0.01, batch_size=4)),
+            Case("27 steps, all parameters trained", (_classifier,), dict(steps=27, peak=0.01, batch_size=4)),
             Case("10 steps with another seed", (_classifier,), dict(steps=10, peak=0.02, batch_size=4, seed=3)),
         ]
     ],

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from types import ModuleType
 
 import torch
@@ -70,11 +71,17 @@ class Part:
     def verify_start(self, own: nn.Module, reference: nn.Module) -> None:
         """Compare how large the values are that the parameters start with: later lessons train from them.
 
-        The largest value tells a normal distribution from a uniform one of the same root mean square.
+        Both sides are drawn: their root mean squares differ by a share of 1 / √n, rarely by six times that. The largest
+        value tells a normal distribution from a uniform one.
         """
         values = dict(own.named_parameters())
+        for (name, one), (other, two) in combinations(values.items(), 2):
+            if one.ndim > 1 and one.std() > 0 and torch.equal(one, two):
+                raise fail("mine.same_start", part=self.name, name=name, other=other)
         for name, parameter in reference.named_parameters():
-            for measure, size, least, most in ((_root_mean_square, "size", 0.8, 1.25), (_largest, "largest", 0.0, 1.8)):
+            spread = 6 * parameter.numel() ** -0.5
+            limits = (_root_mean_square, "size", 1 - spread, 1 + spread), (_largest, "largest", 0.0, 1.8)
+            for measure, size, least, most in limits:
                 wanted, came = measure(parameter), measure(values[name])
                 if not least * wanted <= came <= most * wanted:
                     said = sentence(f"mine.{size}", wanted=f"{wanted:.3f}", came=f"{came:.3f}")
