@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,15 @@ def test_the_oldest_versions_are_the_lower_ends_of_the_ranges():
     for each in map(Requirement, [*PROJECT["dependencies"], *EXTRAS["notebooks"]]):
         lower = next(iter(each.specifier))
         assert (lower.operator, Version(lower.version)) == (">=", versions[each.name])
+
+
+def test_no_lower_end_is_too_low_for_another_library():
+    """By what the installed versions need: pip could not install the oldest ones together."""
+    lower = {pin.name: next(iter(pin.specifier)).version for pin in map(Requirement, required("oldest")[:-1])}
+    for name in lower:
+        for need in map(Requirement, metadata.requires(name) or []):
+            if need.name in lower and (need.marker is None or need.marker.evaluate({"extra": ""})):
+                assert need.specifier.contains(lower[need.name]), f"{name} needs {need}"
 
 
 # --- make ------------------------------------------------------------------------------------------------------------
