@@ -17,10 +17,10 @@ from vit_course.checks.embedding import modes
 # --- attention as a function -----------------------------------------------------------------------------------------
 
 
-def tensors(label: str, b: int, heads: int, i: int, j: int, e: int, *, size: float = 2.0) -> Case:
-    """Return queries, keys and values without symmetry; ``size`` is the largest query and key."""
+def tensors(label: str, b: int, heads: int, i: int, j: int, e: int, v: int = 0, *, size: float = 2.0) -> Case:
+    """Return queries, keys and values without symmetry, of widths e and v; ``size`` is the largest query and key."""
     query, key = size * formula(b, heads, i, e), size * formula(b, heads, j, e, start=307)
-    return Case(label, (query, key, formula(b, heads, j, e, start=611)))
+    return Case(label, (query, key, formula(b, heads, j, v or e, start=611)))
 
 
 def _pairs(cases: Sequence[Case]) -> list[Case]:
@@ -34,6 +34,7 @@ ATTENTION = [
         tensors("narrow heads", 3, 4, 5, 5, 2),
     ],
     [tensors("more keys than queries", 2, 3, 4, 9, 5), tensors("fewer keys than queries", 1, 2, 6, 3, 4)],
+    [tensors("values that are wider than keys", 1, 2, 3, 3, 4, 6)],
     [tensors("scores above 88, whose exp alone overflows", 2, 2, 5, 5, 8, size=30.0)],
 ]
 STAGES = ["attention_weights.scores", "attention_weights.scaled", "attention_weights.weights"]
@@ -67,8 +68,9 @@ def tokens(label: str, b: int, s: int, hidden_dim: int, **options: int) -> Case:
 TOKENS = [
     tokens("three heads", 2, 7, 12, num_heads=3),
     tokens("one head and a batch of one", 1, 4, 5, num_heads=1),
-    tokens("narrow heads", 3, 5, 8, num_heads=4),
+    tokens("narrow heads, the first token all zeros", 3, 5, 8, num_heads=4),
 ]
+TOKENS[-1].args[0][:, 0] = 0.0
 KEYS = 8  # tokens; each head is twice as wide, so that two features of the output show one weight
 BIAS = 0.5  # of out_proj: what is dropped before it is told from what is dropped after it
 

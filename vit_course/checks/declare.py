@@ -158,7 +158,7 @@ class Check:
             trial.passed += [case.label for case in group]
         if self.run is Check.run and self.cases:
             trial.gradients(self.cases[0][0])
-        if self.is_class:
+        if self.run is Check.run and self.cases:
             trial.second_call(self.cases[0][0])
         for behavior in self.behaviors:
             behavior(behaving, mapping)
@@ -306,6 +306,8 @@ class Trial:
             made_in_forward(self.loaded(case), case.args[0])
             random_in_eval(self.loaded(case), case.args[0])
         at = f"{case.label}: {_difference(came, wanted, case)}"
+        if isinstance(came, Draws) and len(came.pairs) == 1 and not all(self.learners(case) == came for _ in range(20)):
+            raise fail("dropout.whole", at)
         order = sorted(range(len(results)), key=lambda k: (k not in wrong, getattr(results[k], "numel", lambda: 0)()))
         progress, found = cache(lambda: self.progress([cases[k] for k in order], [runs[k] for k in order])), ()
         if isinstance(came, Draws) or same(
@@ -356,11 +358,15 @@ class Trial:
         return Progress(stages, runs, [lambda case=case: self.learners(case) for case in cases])
 
     def second_call(self, case: Case) -> None:
-        """Check that the same instance is right for other values, too."""
-        mine, right, x = self.loaded(case), self.right(case), case.args[0]
+        """Check that the same instance, or function, is right for other values of the same shapes, too."""
+        mine, right = self.subject, self.check.reference
+        if self.check.is_class:
+            mine, right = self.loaded(case), self.right(case)
+        changes = [isinstance(arg, Tensor) and arg.is_floating_point() for arg in case.args]
+        other = [0.71 * arg if change else duplicate(arg) for arg, change in zip(case.args, changes, strict=True)]
         with running(sentence("modules.on_second_call")), torch.no_grad():
-            mine(x.clone())
-            came, wanted = mine(-0.5 * x), right(-0.5 * x)
+            mine(*map(duplicate, case.args), **case.kwargs)
+            came, wanted = mine(*map(duplicate, other), **case.kwargs), right(*other, **case.kwargs)
         if not same(came, wanted):
             raise fail("modules.second_call", describe(came, wanted))
 

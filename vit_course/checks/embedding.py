@@ -27,7 +27,7 @@ declare("patchify", vit_course.patchify, [IMAGES], stages=["patches"])
 PATCHES = [
     Case("square images", (formula(2, 9, 12),), dict(patch_size=2, image_size=6)),
     Case("rectangular images, image_size=(6, 9)", (formula(2, 6, 27),), dict(patch_size=3, image_size=(6, 9))),
-    Case("one channel", (formula(2, 6, 16),), dict(patch_size=4, image_size=(12, 8), channels=1)),
+    Case("one channel", (formula(2, 8, 16),), dict(patch_size=4, image_size=(16, 8), channels=1)),
     Case(
         "a batch of one, values from -3 to 3",
         (3 * formula(1, 8, 20),),

@@ -158,4 +158,19 @@ def _left_alone(before: nn.Module, after: nn.Module) -> None:
         raise fail("silence_heads.never_trains")
 
 
-declare("silence_heads", inside.silence_heads, [MODELS], run=_logits_of_copy, most_calls=300, writes=True)
+def _forgets_earlier_calls(function: Callable, mapping: None) -> None:
+    model, heads = MODELS[0].args
+    function(model, [(0, 1)])
+    if not same(_logits(function(model, heads)), _logits(inside.silence_heads(model, heads))):
+        raise fail("silence_heads.kept")
+
+
+declare(
+    "silence_heads",
+    inside.silence_heads,
+    [MODELS],
+    run=_logits_of_copy,
+    behaviors=[_forgets_earlier_calls],
+    most_calls=300,
+    writes=True,
+)

@@ -15,7 +15,7 @@ from vit_course.checks.learner import running
 from vit_course.checks.variants import noted
 from vit_course.checks.verdict import CATALOGUE, fail, sentence
 
-MOST_TENSORS, MOST_TITLES = 3000, 5
+MOST_TENSORS, MOST_TITLES, MOST_TURNS = 3000, 5, 12
 
 
 class Recorder(TorchFunctionMode):
@@ -113,6 +113,12 @@ def _is_among(stage: Tensor, seen: Sequence[tuple[Tensor, float]]) -> bool:
     return any(same(tensor, order) for tensor in near for order in orders if tensor.shape == order.shape)
 
 
+def _is_made(stage: Tensor, seen: Sequence[tuple[Tensor, float]]) -> bool:
+    """Whether code makes a stage: in one tensor, or in a loop over its first axis."""
+    parts = stage if stage.ndim > 1 and stage[0].numel() > 3 and len(stage) <= MOST_TURNS else ()
+    return _is_among(stage, seen) or (len(parts) > 0 and all(_is_among(part, seen) for part in parts))
+
+
 def _is_kept(stage: Tensor, came: Tensor) -> bool:
     """Whether a wrong version has a stage as it should be, its axes in any order."""
     return (came.shape == stage.shape and torch.equal(came, stage)) or _is_among(stage, [(came, _size(came))])
@@ -131,17 +137,19 @@ class Progress:
         self.groups = [group.split() for group in stages]
         self.right = {stage for group in self.groups for stage in group}
         self.twin = twins[0]
-        self.seen, self.tensors = bool(self.right), []  # those of the first case
+        self.seen, self.tensors, self.sometimes = bool(self.right), [], set()  # tensors of the first case
         for twin, run in zip(twins, runs, strict=True) if self.seen else ():
             values = _stage_values(self.right, noted((), twin))
-            recorder = Recorder({value.numel() for value in values.values()} if self.tensors else None)
+            sizes = {part.numel() for value in values.values() for part in (value, *value[:1])}
+            recorder = Recorder(sizes if self.tensors else None)
             try:
                 with recorder, torch.no_grad():
                     run()
             except Exception:
                 self.right = set()
             self.seen, self.tensors = self.seen and bool(recorder.names), self.tensors or recorder.seen
-            self.right = {stage for stage in self.right if _is_among(values[stage], recorder.seen)}
+            self.right = {stage for stage in self.right if _is_made(values[stage], recorder.seen)}
+            self.sometimes |= self.right
             if not self.right:
                 break
 
@@ -180,6 +188,8 @@ class Progress:
         """Say which stages are right, and which is the first that no tensor equals; empty if nothing was seen."""
         if not self.seen:
             return ""
+        if self.missing and self.missing[0] in self.sometimes:
+            return sentence("far.sometimes", **_words(self.missing[0]))
         if not self.right:
             return sentence("far.nothing", **_words(self.missing[0]))
         titles = [_words(stage)["missing"] for group in self.groups for stage in group if stage in self.right]

@@ -125,6 +125,7 @@ REGULARIZED_STEPS = [
     *STEPS,
     Case("label_smoothing=0.3", (_linear, _sgd), dict(label_smoothing=0.3)),
     Case("max_grad_norm=0.05", (_linear, _sgd), dict(max_grad_norm=0.05)),
+    Case("max_grad_norm=0.05 and AdamW", (_linear, _adamw), dict(max_grad_norm=0.05)),
     Case("max_grad_norm=100, which no gradient exceeds", (_linear, _sgd), dict(max_grad_norm=100.0)),
     Case("smoothing and clipping together", (_normed, _sgd), dict(label_smoothing=0.1, max_grad_norm=0.2)),
 ]
@@ -197,7 +198,16 @@ def _loss_is_plain(step: Callable, mapping: None) -> None:
         raise fail("training.loss_is_tensor")
 
 
-STEP = dict(run=_outcome, before=[_events], behaviors=[_loss_is_plain], most_calls=750)
+def _leaves_the_seed(step: Callable, mapping: None) -> None:
+    model = _linear()  # draws, so that the state is not that of a seed
+    before = torch.random.get_rng_state()
+    with torch.enable_grad():
+        step(model, _sgd(model), *BATCHES[0])
+    if not torch.equal(before, torch.random.get_rng_state()):
+        raise fail("training.seeded")
+
+
+STEP = dict(run=_outcome, before=[_events], behaviors=[_loss_is_plain, _leaves_the_seed], most_calls=750)
 declare("train_step", training.train_step, [STEPS], **STEP)
 declare(
     "regularized_train_step",
@@ -213,6 +223,7 @@ declare(
 
 def _partly_frozen(model: nn.Module) -> None:
     model.train().layers[2].eval()  # BatchNorm alone, as one does to keep its means
+    model.layers[1].requires_grad_(False)
 
 
 EVALUATIONS = [  # a model, its mode, and how many images from where in the formula
@@ -244,6 +255,7 @@ def _measured(function: Callable, case: Case, faults: list[str] | None = None) -
     given = TensorDataset(*duplicate(images))
     prepare(model)
     modes = {module: module.training for module in model.modules()}
+    trained = [parameter.requires_grad for parameter in model.parameters()]
     state = {key: value.clone() for key, value in model.state_dict().items()}
     with torch.enable_grad():
         result = function(model, given, **case.kwargs)
@@ -262,6 +274,7 @@ def _measured(function: Callable, case: Case, faults: list[str] | None = None) -
         "tracked": any(call.tracked for call in model.calls),
         "too_many": largest > size,
         MODE_LOST[prepare]: any(module.training != mode for module, mode in modes.items()),
+        "unfrozen": trained != [parameter.requires_grad for parameter in model.parameters()],
         "tensors": any(isinstance(value, Tensor) for value in result),
     }
     if faults is not None:

@@ -114,7 +114,7 @@ declare(
         ]
     ],
     run=_tuned,
-    most_calls=270,
+    most_calls=800,
 )
 
 # --- position embeddings ---------------------------------------------------------------------------------------------
@@ -124,10 +124,12 @@ declare(
     transfer.resize_positions,
     [
         [
-            Case("7 x 7 patches, to 14 x 14", (formula(1, 50, 4), (7, 7), (14, 14))),
-            Case("7 x 7 patches, to 5 x 9", (formula(1, 50, 4), (7, 7), (5, 9))),
-            Case("2 x 3 patches, to 4 x 3", (formula(1, 7, 4), (2, 3), (4, 3))),
-            Case("2 x 8 patches, to 4 x 6", (formula(1, 17, 4), (2, 8), (4, 6))),
+            Case("7 x 7 patches to 14 x 14", (formula(1, 50, 4), (7, 7), (14, 14))),
+            Case("7 x 7 patches to 5 x 9", (formula(1, 50, 4), (7, 7), (5, 9))),
+            Case("2 x 3 patches to 4 x 3", (formula(1, 7, 4), (2, 3), (4, 3))),
+            Case("4 x 4 patches to 2 x 8", (formula(1, 17, 4), (4, 4), (2, 8))),
+            Case("2 x 8 patches to 4 x 6", (formula(1, 17, 4), (2, 8), (4, 6))),
+            Case("2 x 11 patches to 3 x 15", (formula(1, 23, 4), (2, 11), (3, 15))),
         ]
     ],
     stages=["resized", "patches"],
