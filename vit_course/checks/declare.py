@@ -157,9 +157,8 @@ class Check:
             trial.judge(group)
             trial.passed += [case.label for case in group]
         if self.run is Check.run and self.cases:
-            trial.gradients(self.cases[0][0])
-        if self.run is Check.run and self.cases:
             trial.second_call(self.cases[0][0])
+            trial.gradients(self.cases[0][0])
         for behavior in self.behaviors:
             behavior(behaving, mapping)
 
