@@ -37,9 +37,12 @@ def test_the_reference_passes_again_and_again(part):
     assert torch.equal(before, torch.random.get_rng_state())
 
 
-# a call that a task excludes has the right values, and hidden tests compare only these
+# these have the right values, and hidden tests compare only values
+UNMARKED = {"your code calls", "sets torch's random seed", "which parameters are trained"}
+
+
 @pytest.mark.parametrize(
-    "mutant", [each for each in of_parts(MUTANTS) if "your code calls" not in each.names], ids=label
+    "mutant", [each for each in of_parts(MUTANTS) if not any(words in each.names for words in UNMARKED)], ids=label
 )
 def test_a_mistake_is_refused(mutant):
     with pytest.raises(hidden.Wrong, match=mutant.code.__name__):
