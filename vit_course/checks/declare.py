@@ -364,10 +364,13 @@ class Trial:
         changes = [isinstance(arg, Tensor) and arg.is_floating_point() for arg in case.args]
         other = [0.71 * arg if change else duplicate(arg) for arg, change in zip(case.args, changes, strict=True)]
         with running(sentence("modules.on_second_call")), torch.no_grad():
-            mine(*map(duplicate, case.args), **case.kwargs)
+            first = mine(*map(duplicate, case.args), **case.kwargs)
+            kept = duplicate(first)
             came, wanted = mine(*map(duplicate, other), **case.kwargs), right(*other, **case.kwargs)
         if not same(came, wanted):
             raise fail("modules.second_call", describe(came, wanted))
+        if not unchanged(kept, first):
+            raise fail("modules.overwritten")
 
     def gradients(self, case: Case) -> None:
         """Check the gradients, where the right result has any."""

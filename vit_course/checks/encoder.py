@@ -255,7 +255,10 @@ declare(
     vit_course.Encoder,
     [
         ENCODERS,
-        [_small_tokens(ENCODERS[0])],
+        [
+            _small_tokens(ENCODERS[0]),
+            Case("blocks that change little", ENCODERS[0].args, options=ENCODERS[0].options, weights=quiet),
+        ],
         modes(ENCODERS[0].options, ENCODERS[0].args[0], "dropout", "attention_dropout"),
         [
             drawn(

@@ -15,7 +15,7 @@ from vit_course.checks.learner import running
 from vit_course.checks.variants import noted
 from vit_course.checks.verdict import CATALOGUE, fail, sentence
 
-MOST_TENSORS, MOST_TITLES, MOST_TURNS = 3000, 5, 12
+MOST_TENSORS, MOST_TITLES, MOST_TURNS = 3000, 5, 24
 
 
 class Recorder(TorchFunctionMode):
@@ -113,10 +113,16 @@ def _is_among(stage: Tensor, seen: Sequence[tuple[Tensor, float]]) -> bool:
     return any(same(tensor, order) for tensor in near for order in orders if tensor.shape == order.shape)
 
 
+def _turns(stage: Tensor) -> list[tuple[Tensor, ...]]:
+    """Return what the turns of a loop make of a stage: a loop over its first or second axis, or over both."""
+    ways = [stage.unbind(0)] if stage.ndim > 1 else []
+    ways += [stage.unbind(1), stage.flatten(0, 1).unbind(0)] if stage.ndim > 2 else []
+    return [parts for parts in ways if 0 < len(parts) <= MOST_TURNS and parts[0].numel() > 3]
+
+
 def _is_made(stage: Tensor, seen: Sequence[tuple[Tensor, float]]) -> bool:
-    """Whether code makes a stage: in one tensor, or in a loop over its first axis."""
-    parts = stage if stage.ndim > 1 and stage[0].numel() > 3 and len(stage) <= MOST_TURNS else ()
-    return _is_among(stage, seen) or (len(parts) > 0 and all(_is_among(part, seen) for part in parts))
+    """Whether code makes a stage: in one tensor, or in the turns of a loop."""
+    return _is_among(stage, seen) or any(all(_is_among(part, seen) for part in parts) for parts in _turns(stage))
 
 
 def _is_kept(stage: Tensor, came: Tensor) -> bool:
@@ -140,7 +146,7 @@ class Progress:
         self.seen, self.tensors, self.sometimes = bool(self.right), [], set()  # tensors of the first case
         for twin, run in zip(twins, runs, strict=True) if self.seen else ():
             values = _stage_values(self.right, noted((), twin))
-            sizes = {part.numel() for value in values.values() for part in (value, *value[:1])}
+            sizes = {part.numel() for value in values.values() for part in (value, *(of[0] for of in _turns(value)))}
             recorder = Recorder(sizes if self.tensors else None)
             try:
                 with recorder, torch.no_grad():

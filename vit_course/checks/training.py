@@ -35,7 +35,7 @@ def _plan(label: str, total_steps: int, warmup_steps: int, **rates: float) -> Ca
 
 PLANS = [
     _plan("10 steps with 3 of warm-up", 10, 3, peak=2.0),
-    _plan("the same steps with peak=0.1", 10, 3, peak=0.1),
+    _plan("the same steps with peak=1e-5", 10, 3, peak=1e-5),
     _plan("21 steps with 5 of warm-up", 21, 5, peak=0.5),
     _plan("a final rate above 0", 12, 4, peak=1.5, final=0.4),
     _plan("one step of warm-up", 8, 1, peak=2.0),
@@ -237,11 +237,11 @@ MODE_LOST = {nn.Module.train: "left_in_eval", nn.Module.eval: "left_in_train", _
 
 @cache
 def _images_of(build_model: Callable, prepare: Callable, count: int, start: int) -> tuple[Tensor, Tensor]:
-    """Return images, and labels of which the model gets every third wrong, its second best among them."""
+    """Return images, and labels of which the model gets every third wrong: its second best, its third and its worst."""
     images = formula(count, 2, 2, 3, start=start)
     with torch.no_grad():
         ranked = build_model()(images).argsort(dim=-1, descending=True)
-    ranks = torch.tensor([1 + place // 3 if place % 3 == 1 else 0 for place in range(count)])
+    ranks = torch.tensor([(1, 2, CLASSES - 1)[place // 3] if place % 3 == 1 else 0 for place in range(count)])
     return images, ranked[torch.arange(count), ranks]
 
 
