@@ -54,7 +54,7 @@ declare(
 SIZES = [("four heads", 2, 7, 4, 5), ("two heads and a batch of one", 1, 4, 2, 5), ("three heads", 2, 3, 3, 4)]
 TO_SPLIT = [Case(label, (formula(b, s, 3 * heads * e), heads)) for label, b, s, heads, e in SIZES]
 TO_MERGE = [Case(label, (formula(b, heads, s, e),)) for label, b, s, heads, e in SIZES]
-declare("split_heads", twins.split_heads, [TO_SPLIT])
+declare("split_heads", twins.split_heads, [TO_SPLIT], mistakes="split_heads split_alone")
 declare("merge_heads", twins.merge_heads, [TO_MERGE])
 
 # --- the class -------------------------------------------------------------------------------------------------------

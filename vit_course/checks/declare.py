@@ -357,15 +357,18 @@ class Trial:
         return Progress(stages, runs, [lambda case=case: self.learners(case) for case in cases])
 
     def second_call(self, case: Case) -> None:
-        """Check that the same instance, or function, is right for other values of the same shapes, too."""
+        """Check that the same instance, or function, is right for other values and weights."""
         mine, right = self.subject, self.check.reference
         if self.check.is_class:
-            mine, right = self.loaded(case), self.right(case)
+            mine, right = self.loaded(case), deepcopy(self.right(case))
         changes = [isinstance(arg, Tensor) and arg.is_floating_point() for arg in case.args]
         other = [0.71 * arg if change else duplicate(arg) for arg, change in zip(case.args, changes, strict=True)]
         with running(sentence("modules.on_second_call")), torch.no_grad():
             first = mine(*map(duplicate, case.args), **case.kwargs)
             kept = duplicate(first)
+            for module in (mine, right) if self.check.is_class else ():
+                for parameter in module.parameters():
+                    parameter *= 0.71
             came, wanted = mine(*map(duplicate, other), **case.kwargs), right(*other, **case.kwargs)
         if not same(came, wanted):
             raise fail("modules.second_call", describe(came, wanted))

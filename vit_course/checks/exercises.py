@@ -85,7 +85,7 @@ def _unfrozen(function: Callable, case: Case) -> Unfrozen:
 
 
 CHANGES = torch.zeros(3, 5, 4)  # some tokens differ in one feature, up or down, some in all, and some by too little
-CHANGES[0, 0, 0], CHANGES[0, 2, 1], CHANGES[0, 4], CHANGES[1] = 0.02, -3e-4, 0.5, 0.01
+CHANGES[0, 0, 0], CHANGES[0, 2, 1], CHANGES[0, 3, 2], CHANGES[0, 4], CHANGES[1] = 0.02, -3e-4, 0.04, 0.5, 0.01
 CHANGES[2, 0], CHANGES[2, 1] = 1e-6, 4e-5
 PARTLY_ZERO = formula(1, 50, 3)
 PARTLY_ZERO[0, [0, 9]] = 0.0
@@ -203,6 +203,7 @@ _exercise(  # the class tokens of the first case are full of 100s
     "mean_patch",
     Case("three patch tokens", (F.pad(torch.arange(24.0).reshape(2, 3, 4) ** 2, (0, 0, 1, 0), value=100.0),)),
     Case("four patch tokens of one image", (torch.arange(1.0, 31.0).reshape(1, 5, 6) ** 2,)),
+    Case("four patch tokens, one of zeros", (torch.arange(5.0).outer(torch.arange(1.0, 4.0)).flip(0)[None],)),
     stages=("patches",),
 )
 _exercise(
@@ -220,6 +221,7 @@ _exercise(
     Case("two images", (torch.tensor([[2.0, 1.0, -1.0], [0.5, -0.25, 3.0]]), torch.tensor([0, 1]))),
     Case("eight images", (3 * formula(8, 10), torch.arange(8) % 3)),
     Case("a logit of 100", (torch.tensor([[100.0, 1.0, -1.0]]), torch.tensor([1]))),
+    Case("logits of 100 and of -100", (torch.tensor([[100.0, 98.0], [-100.0, -101.0]]), torch.tensor([1, 0]))),
     stages=("right", "norms", "losses"),
     behaviors=[forbids("cross_entropy", formula(4, 3), torch.tensor([0, 1, 2, 1]))],
 )

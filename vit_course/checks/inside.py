@@ -63,6 +63,7 @@ FEATURES = _vectors(9, 5)
 SEARCHES = [
     Case("three best of nine", (FEATURES, _vectors(4, 5, start=211), 3)),
     Case("queries that are among the features", (FEATURES, FEATURES[[2, 7, 0]], 2)),
+    Case("all features as queries", (FEATURES, FEATURES, 2)),
     Case("vectors with an offset in common", (_vectors(8, 4, start=17) + 1.5, _vectors(5, 4, start=97) + 1.5, 3)),
     Case("one query and one neighbor", (_vectors(6, 3, start=31), _vectors(1, 3, start=71), 1)),
     Case("all of the features", (_vectors(4, 6, start=47), _vectors(5, 6, start=59), 4)),

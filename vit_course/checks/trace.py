@@ -115,9 +115,10 @@ def _is_among(stage: Tensor, seen: Sequence[tuple[Tensor, float]]) -> bool:
 
 def _turns(stage: Tensor) -> list[tuple[Tensor, ...]]:
     """Return what the turns of a loop make of a stage: a loop over its first or second axis, or over both."""
-    ways = [stage.unbind(0)] if stage.ndim > 1 else []
+    ways = [stage.unbind(0)] if stage.ndim > 0 else []
     ways += [stage.unbind(1), stage.flatten(0, 1).unbind(0)] if stage.ndim > 2 else []
-    return [parts for parts in ways if 0 < len(parts) <= MOST_TURNS and parts[0].numel() > 3]
+    telling = stage.numel() > 0 and stage.abs().min() > 1e-6  # a few zeros are found anywhere
+    return [parts for parts in ways if 1 < len(parts) <= MOST_TURNS and (telling or parts[0].numel() > 3)]
 
 
 def _is_made(stage: Tensor, seen: Sequence[tuple[Tensor, float]]) -> bool:

@@ -113,13 +113,23 @@ def _sgd(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def _adamw(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(model.parameters(), lr=0.02, weight_decay=0.5)
+    first, *others = model.parameters()
+    groups = dict(params=[first], weight_decay=0.5), dict(params=others, weight_decay=0.0)
+    return torch.optim.AdamW(groups, lr=0.02)
+
+
+def _sure() -> Noting:
+    model = _linear()
+    for parameter in model.requires_grad_(False).parameters():
+        parameter *= 100
+    return model.requires_grad_(True)
 
 
 STEPS = [
     Case("a linear model and SGD", (_linear, _sgd)),
     Case("a model with BatchNorm", (_normed, _sgd)),
     Case("AdamW", (_linear, _adamw)),
+    Case("logits of about 100", (_sure, _sgd)),
 ]
 REGULARIZED_STEPS = [
     *STEPS,

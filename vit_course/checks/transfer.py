@@ -101,6 +101,16 @@ def _tuned(function: Callable, case: Case) -> Tuned:
     return Tuned(torch.tensor([float(loss) for loss in losses]), flat(model.parameters()))
 
 
+def _leaves_the_seed(function: Callable, mapping: None) -> None:
+    model = _classifier()
+    torch.rand(1)  # so that the state is not that of a seed
+    before = torch.random.get_rng_state()
+    with torch.enable_grad():
+        function(model, IMAGES, LABELS, steps=1, peak=0.01, batch_size=4)
+    if not torch.equal(before, torch.random.get_rng_state()):
+        raise fail("fine_tune.seeded")
+
+
 declare(
     "fine_tune",
     transfer.fine_tune,
@@ -114,6 +124,7 @@ declare(
         ]
     ],
     run=_tuned,
+    behaviors=[_leaves_the_seed],
     most_calls=800,
 )
 
