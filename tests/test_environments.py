@@ -85,7 +85,8 @@ def clone(tmp_path):
 def make(clone, *words, fails=False):
     """Run make; return what the stand-in was asked for, or what make complained of."""
     (clone / "asked.txt").write_text("")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "VERSIONS"))}
+    of_make = ("MAKE", "MFLAGS", "VERSIONS")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(of_make)}
     command = ["make", f"PYTHON={clone / 'python'}", *words]
     done = subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True)
     assert (done.returncode != 0) == fails, done.stdout + done.stderr
