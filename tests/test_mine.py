@@ -328,7 +328,7 @@ ASKED_FOR = {
         "PatchEmbedding", "self.grid_size =", "grid_size ="),
     r"projection\.weight does not start as the lesson asks": (
         "PatchEmbedding", "std=self.projection.in_features", "std=3 * self.projection.in_features"),
-    r"projection\.weight does not start .* should be about 0\.14\d, and is 0\.12\d": (  # cut off at two deviations
+    r"projection\.weight does not start .* should be about 0\.14\d, and is 0\.12\d": (
         "PatchEmbedding", "std=self", "std=0.88 * self"),
     r"layers\.0\..* and layers\.1\..* start with the same random values": (
         "Encoder", "self.ln = ",

@@ -68,7 +68,7 @@ def tokens(label: str, b: int, s: int, hidden_dim: int, **options: int) -> Case:
 TOKENS = [
     tokens("three heads", 2, 7, 12, num_heads=3),
     tokens("one head and a batch of one", 1, 4, 5, num_heads=1),
-    tokens("narrow heads, the first token all zeros", 3, 5, 8, num_heads=4),
+    tokens("narrow heads with a token of zeros", 3, 5, 8, num_heads=4),
 ]
 TOKENS[-1].args[0][:, 0] = 0.0
 KEYS = 8  # tokens; each head is twice as wide, so that two features of the output show one weight

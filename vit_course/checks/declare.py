@@ -305,7 +305,7 @@ class Trial:
             made_in_forward(self.loaded(case), case.args[0])
             random_in_eval(self.loaded(case), case.args[0])
         at = f"{case.label}: {_difference(came, wanted, case)}"
-        if isinstance(came, Draws) and len(came.pairs) == 1 and not all(self.learners(case) == came for _ in range(20)):
+        if isinstance(came, Draws) and len(came.pairs) == 1 and self.varies(case, came):
             raise fail("dropout.whole", at)
         order = sorted(range(len(results)), key=lambda k: (k not in wrong, getattr(results[k], "numel", lambda: 0)()))
         progress, found = cache(lambda: self.progress([cases[k] for k in order], [runs[k] for k in order])), ()
@@ -347,6 +347,10 @@ class Trial:
         vague = "wrong_shape" if is_array(wanted) and came.shape != wanted.shape else "wrong_values"
         raise CheckFailed("\n  ".join([*(lines or [sentence(f"declare.{vague}")]), at]))
 
+    def varies(self, case: Case, came: Draws) -> bool:
+        """Whether a result of one level has another one in a further call: one draw then decides for all values."""
+        return any(self.learners(case) != came for _ in range(20))
+
     def loaded(self, case: Case) -> nn.Module:
         """Return the learner's module with the course's parameters, in eval mode."""
         return loaded(self.subject, case.options, self.right(case).state_dict(), self.mapping).eval()
@@ -357,21 +361,19 @@ class Trial:
         return Progress(stages, runs, [lambda case=case: self.learners(case) for case in cases])
 
     def second_call(self, case: Case) -> None:
-        """Check that the same instance, or function, is right for other values and weights."""
+        """Check a call with other values after a first one, of the same instance, whose weights are other ones then."""
         mine, right = self.subject, self.check.reference
         if self.check.is_class:
             mine, right = self.loaded(case), deepcopy(self.right(case))
-        changes = [isinstance(arg, Tensor) and arg.is_floating_point() for arg in case.args]
-        other = [0.71 * arg if change else duplicate(arg) for arg, change in zip(case.args, changes, strict=True)]
         with running(sentence("modules.on_second_call")), torch.no_grad():
             first = mine(*map(duplicate, case.args), **case.kwargs)
             kept = duplicate(first)
-            for module in (mine, right) if self.check.is_class else ():
-                for parameter in module.parameters():
-                    parameter *= 0.71
-            came, wanted = mine(*map(duplicate, other), **case.kwargs), right(*other, **case.kwargs)
+            if self.check.is_class:
+                right.load_state_dict({name: _smaller(value) for name, value in right.state_dict().items()})
+                load(mine, right.state_dict(), self.mapping, self.check.mappable)
+            came, wanted = (call(*map(_smaller, case.args), **case.kwargs) for call in (mine, right))
         if not same(came, wanted):
-            raise fail("modules.second_call", describe(came, wanted))
+            raise fail("modules.second_call", describe(came, wanted), case=case.label)
         if not unchanged(kept, first):
             raise fail("modules.overwritten")
 
@@ -397,6 +399,11 @@ def _named(mistakes: Sequence[Mistake], run: Callable[[dict], object], at: str) 
     failure = CheckFailed(f"{told(mistakes, run)}\n  {at}")
     failure.mistakes = tuple(mistake.id for mistake in mistakes)
     return failure
+
+
+def _smaller(tensor: object) -> object:
+    """Return 0.71 times a floating-point tensor, and a copy of all else, such as maps, whose rows must sum to 1."""
+    return 0.71 * tensor.detach() if isinstance(tensor, Tensor) and tensor.is_floating_point() else duplicate(tensor)
 
 
 RIGHT = namespace()

@@ -18,7 +18,7 @@ IMAGES = [
     Case("square images", (formula(2, 3, 6, 6), 2)),
     Case("rectangular images", (formula(2, 3, 6, 9), 3)),
     Case("one channel", (formula(2, 1, 8, 12), 4)),
-    Case("a batch of one, values from -3 to 3", (3 * formula(1, 3, 4, 8), 2)),
+    Case("one image with values from -3 to 3", (3 * formula(1, 3, 4, 8), 2)),
     Case("patches of one pixel", (formula(2, 3, 2, 3), 1)),
 ]
 
@@ -29,7 +29,7 @@ PATCHES = [
     Case("rectangular images, image_size=(6, 9)", (formula(2, 6, 27),), dict(patch_size=3, image_size=(6, 9))),
     Case("one channel", (formula(2, 8, 16),), dict(patch_size=4, image_size=(16, 8), channels=1)),
     Case(
-        "a batch of one, values from -3 to 3",
+        "one image with values from -3 to 3",
         (3 * formula(1, 8, 20),),
         dict(patch_size=2, image_size=(4, 8), channels=5),
     ),

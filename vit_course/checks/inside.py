@@ -98,7 +98,7 @@ DEEP = dict(num_layers=3, num_heads=3, hidden_dim=12)
 BROAD = dict(num_layers=2, num_heads=4, hidden_dim=8, pool="mean")
 MODELS = [
     _model_case("one head", [(2, 1)], **DEEP),
-    _model_case("several heads, one of them listed twice", [(1, 0), (0, 2), (2, 1), (0, 1), (0, 2)], **DEEP),
+    _model_case("several heads with one listed twice", [(1, 0), (0, 2), (2, 1), (0, 1), (0, 2)], **DEEP),
     _model_case("four heads in two layers", [(1, 3), (0, 1)], **BROAD),
     _model_case("a model in train mode", [(1, 0), (0, 1)], training=True, **BROAD),
     _model_case("all heads of a layer", [(0, head) for head in range(4)], **BROAD),

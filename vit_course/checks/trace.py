@@ -63,6 +63,27 @@ def forbids(name: str, *args: object, says: str = "learner.forbidden") -> Callab
     return behavior
 
 
+def never_seeds(says: str, call: Callable[[Callable], object]) -> Callable:
+    """Return a behavior that refuses code which seeds torch's global generator: two calls then leave it in one state.
+
+    Args:
+        says: id of the sentence.
+        call: calls the learner's function.
+    """
+
+    def behavior(function: Callable, mapping: None) -> None:
+        states = []
+        for _ in range(2):
+            torch.rand(1)
+            with running(), torch.enable_grad():
+                call(function)
+            states.append(torch.random.get_rng_state())
+        if torch.equal(*states):
+            raise fail(says)
+
+    return behavior
+
+
 @dataclass
 class Stop(TorchFunctionMode):
     """Where code stops: the error of one of torch's operations, and the first tensor that the operation was given."""
@@ -115,15 +136,14 @@ def _is_among(stage: Tensor, seen: Sequence[tuple[Tensor, float]]) -> bool:
 
 def _turns(stage: Tensor) -> list[tuple[Tensor, ...]]:
     """Return what the turns of a loop make of a stage: a loop over its first or second axis, or over both."""
-    ways = [stage.unbind(0)] if stage.ndim > 0 else []
+    ways = [stage.unbind(0)] if stage.ndim > 1 else []
     ways += [stage.unbind(1), stage.flatten(0, 1).unbind(0)] if stage.ndim > 2 else []
-    telling = stage.numel() > 0 and stage.abs().min() > 1e-6  # a few zeros are found anywhere
-    return [parts for parts in ways if 1 < len(parts) <= MOST_TURNS and (telling or parts[0].numel() > 3)]
+    return [parts for parts in ways if 0 < len(parts) <= MOST_TURNS and parts[0].numel() > 3]  # few would be anywhere
 
 
-def _is_made(stage: Tensor, seen: Sequence[tuple[Tensor, float]]) -> bool:
-    """Whether code makes a stage: in one tensor, or in the turns of a loop."""
-    return _is_among(stage, seen) or any(all(_is_among(part, seen) for part in parts) for parts in _turns(stage))
+def _is_in_parts(stage: Tensor, seen: Sequence[tuple[Tensor, float]]) -> bool:
+    """Whether the turns of a loop make a stage; they may be put together in the wrong way."""
+    return any(all(_is_among(part, seen) for part in parts) for parts in _turns(stage))
 
 
 def _is_kept(stage: Tensor, came: Tensor) -> bool:
@@ -143,22 +163,26 @@ class Progress:
     def __init__(self, stages: Sequence[str], twins: Sequence[Callable[[dict], object]], runs: Sequence) -> None:
         self.groups = [group.split() for group in stages]
         self.right = {stage for group in self.groups for stage in group}
+        self.sometimes, self.in_parts = set(), set()  # right in some cases; right only in the turns of a loop
         self.twin = twins[0]
-        self.seen, self.tensors, self.sometimes = bool(self.right), [], set()  # tensors of the first case
+        self.seen, self.tensors = bool(self.right), []  # those of the first case
+        every_stage = set(self.right)
         for twin, run in zip(twins, runs, strict=True) if self.seen else ():
-            values = _stage_values(self.right, noted((), twin))
+            values = _stage_values(every_stage, noted((), twin))
             sizes = {part.numel() for value in values.values() for part in (value, *(of[0] for of in _turns(value)))}
             recorder = Recorder(sizes if self.tensors else None)
+            stopped = False
             try:
                 with recorder, torch.no_grad():
                     run()
             except Exception:
-                self.right = set()
+                stopped = True
             self.seen, self.tensors = self.seen and bool(recorder.names), self.tensors or recorder.seen
-            self.right = {stage for stage in self.right if _is_made(values[stage], recorder.seen)}
-            self.sometimes |= self.right
-            if not self.right:
-                break
+            whole = {stage for stage, value in values.items() if not stopped and _is_among(value, recorder.seen)}
+            parts = {s for s in values.keys() - whole if not stopped and _is_in_parts(values[s], recorder.seen)}
+            self.right &= whole | parts
+            self.sometimes |= whole | parts
+            self.in_parts |= parts
 
     @cached_property
     def missing(self) -> list[str]:
@@ -195,16 +219,20 @@ class Progress:
         """Say which stages are right, and which is the first that no tensor equals; empty if nothing was seen."""
         if not self.seen:
             return ""
-        if self.missing and self.missing[0] in self.sometimes:
-            return sentence("far.sometimes", **_words(self.missing[0]))
-        if not self.right:
-            return sentence("far.nothing", **_words(self.missing[0]))
-        titles = [_words(stage)["missing"] for group in self.groups for stage in group if stage in self.right]
-        names = ", ".join(titles[-MOST_TITLES:])
-        names = sentence("far.earlier", right=names) if len(titles) > MOST_TITLES else names
+        found = [stage for group in self.groups for stage in group if stage in self.right]
+        titles = [
+            sentence("far.in_parts", stage=_words(stage)["missing"])
+            if stage in self.in_parts
+            else _words(stage)["missing"]
+            for stage in found[-MOST_TITLES:]
+        ]
+        names = ", ".join(titles)
+        names = sentence("far.earlier", right=names) if len(found) > MOST_TITLES else names
         if not self.missing:
             return sentence("far.all", right=names)
-        return sentence("far.up_to", right=names, **_words(self.missing[0]))
+        key = "up_to" if found else "nothing"
+        key += "_sometimes" if self.missing[0] in self.sometimes else ""
+        return sentence(f"far.{key}", right=names, **_words(self.missing[0]))
 
 
 def _stage_values(stages: Iterable[str], notes: Sequence[tuple[str, dict]]) -> dict[str, Tensor]:
