@@ -22,6 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyBboxPatch, PathPatch, Polygon, Rectangle
 from matplotlib.path import Path as Outline
 
+from tools.write_run_pages import read
 from vit_course.data import load_test_images
 from vit_course.embedding import patchify
 from vit_course.plots import COLORS, FAINT, INK, patch_mosaic
@@ -702,6 +703,35 @@ def transfer_methods():
     return sheet.figure
 
 
+def accuracy_against_time():
+    """What the runs on CIFAR-10 reach on the validation images, and when: our presets and published recipes."""
+    sheet = Sheet(100, 58)
+    axes = sheet.figure.add_axes((0.1, 0.13, 0.89, 0.84))
+    kinds = (("best", COLORS["train"], 3), ("cifar10", COLORS["attention"], 3), ("published", MUTED, 2))
+    for group, color, width in kinds:
+        for run in (run for run in read(group) if run["config"]["dataset"] == "cifar10"):
+            minutes = [0, *(each["seconds"] / 60 for each in run["times"])]
+            accuracies = [10, *(100 * line["valid_accuracy"] for line in run["log"])]
+            axes.plot(minutes, accuracies, color=color, linewidth=width, marker="o", markersize=2 * width)
+            if group == "published":
+                name, right, up = NAMES_OF_RECIPES[run["name"].split("-")[1]]
+                place = minutes[-1] + right, accuracies[-1] + up
+                axes.text(*place, name, size=SMALL, color=color, va="center")
+    for x, y, text, color in ((30.2, 79, "this course, best", "train"), (27.8, 67, "this course, long", "attention")):
+        axes.text(x, y, text, size=SMALL, color=COLORS[color], va="center", weight="bold")
+    axes.set(xlim=(0, 44), ylim=(0, 88), xticks=range(0, 41, 10), yticks=range(0, 81, 20))
+    axes.tick_params(labelsize=SMALL, labelcolor=INK)
+    axes.set_xlabel("minutes", size=WORD, color=INK, loc="right")
+    axes.set_ylabel("validation accuracy in %", size=WORD, color=INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    return sheet.figure
+
+
+NAMES_OF_RECIPES = {  # and where they are written, from the last dot on
+    "uva15": ("tutorial 15", -6, 5),
+    "kentaroy47": ("kentaroy47", 0.4, 0),
+    "vit_cifar": ("ViT-CIFAR", -2, -6),
+}
 TRANSFER = {  # body, where its weights come from, and how many parameters are trained
     "linear probe": ("ViT body", "pretrained\non clothes", 650),
     "fine-tuning": ("ViT body", "pretrained\non clothes", 139_018),
@@ -738,6 +768,7 @@ FIGURES = {
     "pre_post_norm": pre_post_norm,
     "learning_rate": learning_rate,
     "transfer_methods": transfer_methods,
+    "accuracy_against_time": accuracy_against_time,
 }
 
 

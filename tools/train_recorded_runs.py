@@ -1,7 +1,7 @@
 """Train every recorded run with the training command, and keep what it logged: one line a run, in ``resources/runs``.
 
-    python -m tools.train_recorded_runs             all of them: about five hours on two cores
-    python -m tools.train_recorded_runs cifar10     one group: digits, fashion_mnist, cifar10, best or ablation
+    python -m tools.train_recorded_runs             all of them: about six and a half hours on two cores
+    python -m tools.train_recorded_runs cifar10     one group: digits, fashion_mnist, cifar10, best, published, ablation
 
 Runs go one after another, so that none slows another down; those of the ablation, which use one core each, two at a
 time. A run is recorded when it ends, one that was interrupted is resumed, and a finished one is read again: delete
@@ -24,7 +24,7 @@ from tools.write_run_pages import RUNS, SHIPPED, write_pages
 
 FOLDERS = Path(__file__).resolve().parents[1] / "runs" / "recorded"
 AT_ONCE = 2  # runs of the ablation, which use one core each; all others have the machine to themselves
-TWO_PROCESSES = (SHIPPED, "best-")  # how the names of runs begin that are shared out; all others have one process
+TWO_PROCESSES = (SHIPPED, "best-", "published-")  # how the names of runs begin that are shared out
 EPOCHS = {14: 4.2, 7: 2.4, 4: 0.8}  # of the ablation, by patch size: a minute each, by the times in the log
 ABLATION = {  # the quick preset of Fashion-MNIST, and what is changed
     "the preset": "",
@@ -36,6 +36,19 @@ ABLATION = {  # the quick preset of Fashion-MNIST, and what is changed
     "no weight decay": "--weight-decay 0",
     "patch 7": "--patch-size 7",
     "patch 4": "--patch-size 4",
+}
+# What other pages train on CIFAR-10, with the course's model and trainer: size of the model, dropout, optimizer (Adam's
+# weight decay as AdamW's), learning rate, warm-up, batch, label smoothing, mirror images and shifts, no clipping. The
+# schedule is shortened to the epochs that two cores train in half an hour, and the strong augmentation, which is meant
+# for hundreds of epochs, is left out.
+COMMON = "--max-grad-norm 1e9 --flip"
+PUBLISHED = {
+    "uva15": "--epochs 3.3 --num-layers 6 --num-heads 8 --hidden-dim 256 --mlp-dim 512 --dropout 0.2 --batch-size 128 "
+    "--peak-lr 3e-4 --warmup 0 --weight-decay 0.01 --label-smoothing 0",
+    "kentaroy47": "--epochs 0.8 --num-layers 6 --num-heads 8 --hidden-dim 512 --mlp-dim 512 --dropout 0.1 "
+    "--batch-size 512 --peak-lr 1e-4 --warmup 0 --weight-decay 0 --label-smoothing 0 --crop 4",
+    "vit_cifar": "--epochs 1.9 --num-layers 7 --num-heads 12 --hidden-dim 384 --mlp-dim 384 --batch-size 128 "
+    "--peak-lr 1e-3 --warmup 0.025 --weight-decay 5e-5 --crop 4",
 }
 
 
@@ -51,6 +64,10 @@ def recorded_runs() -> dict[str, dict[str, str]]:
             f"best-{dataset}-seed{seed}": f"--dataset {dataset} --preset best --threads 1 --seed {seed}"
             for dataset in ("cifar10", "fashion_mnist")
             for seed in range(5)
+        },
+        "published": {
+            f"published-{name}-seed0": f"--dataset cifar10 --preset long --threads 1 {options} {COMMON} --seed 0"
+            for name, options in PUBLISHED.items()
         },
         "ablation": {
             f"{change}, seed {seed}": f"{clothes} --threads 1 --epochs {epochs(options):g} {options} --seed {seed}"
