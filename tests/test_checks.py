@@ -209,7 +209,7 @@ def test_an_instance_that_is_right_only_once_is_refused():
                 x = layer(x)
             return self.ln(x)
 
-    with pytest.raises(checks.CheckFailed, match="Your code is right for two layers, but not for"):
+    with pytest.raises(checks.CheckFailed, match="Your code is right for two layers, but a second call"):
         checks.encoder(Learners)
 
 

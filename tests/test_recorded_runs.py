@@ -95,7 +95,10 @@ def test_the_figure_of_accuracy_against_time_is_described_as_it_is():
     ends = [100 * run["result"]["valid_accuracy"] for run in ours]
     assert (round(min(ends)), round(max(ends))) == (78, 79)
     assert ALL_RUNS["cifar10"][0]["result"]["valid_accuracy"] < 0.7
-    for words in ("60 % within five minutes and end between 78 and 79 %", "ends below 70 %"):
+    for words in (
+        "60 % within five minutes and end between 78 and 79 %",
+        "On one core, the preset long ends below 70 %",
+    ):
         assert words in write_run_pages.PICTURE
 
 

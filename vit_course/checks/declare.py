@@ -361,7 +361,7 @@ class Trial:
         return Progress(stages, runs, [lambda case=case: self.learners(case) for case in cases])
 
     def second_call(self, case: Case) -> None:
-        """Check a call with other values after a first one, of the same instance, whose weights are other ones then."""
+        """Check a second call with other values; a class gets new weights for it, in the same instance."""
         mine, right = self.subject, self.check.reference
         if self.check.is_class:
             mine, right = self.loaded(case), deepcopy(self.right(case))
@@ -402,7 +402,7 @@ def _named(mistakes: Sequence[Mistake], run: Callable[[dict], object], at: str) 
 
 
 def _smaller(tensor: object) -> object:
-    """Return 0.71 times a floating-point tensor, and a copy of all else, such as maps, whose rows must sum to 1."""
+    """Return 0.71 times a floating-point tensor, or a copy of all else, such as lists of attention maps."""
     return 0.71 * tensor.detach() if isinstance(tensor, Tensor) and tensor.is_floating_point() else duplicate(tensor)
 
 

@@ -64,7 +64,7 @@ def forbids(name: str, *args: object, says: str = "learner.forbidden") -> Callab
 
 
 def never_seeds(says: str, call: Callable[[Callable], object]) -> Callable:
-    """Return a behavior that refuses code which seeds torch's global generator: two calls then leave it in one state.
+    """Return a behavior that refuses code which seeds torch's global generator: two calls then leave the same state.
 
     Args:
         says: id of the sentence.
@@ -135,14 +135,14 @@ def _is_among(stage: Tensor, seen: Sequence[tuple[Tensor, float]]) -> bool:
 
 
 def _turns(stage: Tensor) -> list[tuple[Tensor, ...]]:
-    """Return what the turns of a loop make of a stage: a loop over its first or second axis, or over both."""
+    """Return the parts of a stage that a loop computes, over its first axis, its second axis or both."""
     ways = [stage.unbind(0)] if stage.ndim > 1 else []
     ways += [stage.unbind(1), stage.flatten(0, 1).unbind(0)] if stage.ndim > 2 else []
     return [parts for parts in ways if 0 < len(parts) <= MOST_TURNS and parts[0].numel() > 3]  # few would be anywhere
 
 
 def _is_in_parts(stage: Tensor, seen: Sequence[tuple[Tensor, float]]) -> bool:
-    """Whether the turns of a loop make a stage; they may be put together in the wrong way."""
+    """Whether a loop computes all parts of a stage, even if it joins them wrongly."""
     return any(all(_is_among(part, seen) for part in parts) for parts in _turns(stage))
 
 

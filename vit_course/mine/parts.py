@@ -69,7 +69,7 @@ class Part:
                 raise fail("mine.attribute", part=self.name, name=name, options=said, wanted=wanted, came=came)
 
     def verify_start(self, own: nn.Module, reference: nn.Module) -> None:
-        """Compare how large the values are that the parameters start with: later lessons train from them.
+        """Check how large the first values of the parameters are, and that no two matrices start with the same ones.
 
         Both sides are drawn: their root mean squares differ by a share of 1 / √n, rarely by six times that. The largest
         value tells a normal distribution from a uniform one.
