@@ -274,7 +274,8 @@ def write_pages() -> None:
 PICTURE = (
     "![Validation accuracy on CIFAR-10 against minutes. The five runs of the preset best reach 60 % within five "
     "minutes and end between 78 and 79 %. On one core, the preset long ends below 70 %. The models of the "
-    "published recipes end between {min_accuracies:.0f} and {max_accuracies:.0f} %.](../../img/accuracy_against_time.svg)"
+    "published recipes end between {min_accuracies:.0f} and {max_accuracies:.0f} %."
+    "](../../img/accuracy_against_time.svg)"
 )
 
 COMMANDS = """## The commands
