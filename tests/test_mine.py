@@ -330,6 +330,9 @@ ASKED_FOR = {
         "PatchEmbedding", "std=self.projection.in_features", "std=3 * self.projection.in_features"),
     r"projection\.weight does not start .* should be about 0\.14\d, and is 0\.12\d": (
         "PatchEmbedding", "std=self", "std=0.88 * self"),
+    r"ln_1\.weight does not start .* should be about 1\.000, and is 0\.600": (
+        "EncoderBlock", "self.self_attention =",
+        "nn.init.constant_(self.ln_1.weight, 0.6)\n        self.self_attention ="),
     r"layers\.0\..* and layers\.1\..* start with the same random values": (
         "Encoder", "self.ln = ",
         "[layer.load_state_dict(self.layers[0].state_dict()) for layer in self.layers]\n        self.ln = "),

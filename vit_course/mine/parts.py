@@ -71,15 +71,15 @@ class Part:
     def verify_start(self, own: nn.Module, reference: nn.Module) -> None:
         """Check how large the first values of the parameters are, and that no two matrices start with the same ones.
 
-        Both sides are drawn: their root mean squares differ by a share of 1 / √n, rarely by six times that. The largest
-        value tells a normal distribution from a uniform one.
+        Both sides are drawn: their root mean squares differ by a share of 1 / √n, rarely by six times that; at most a
+        fifth is allowed. The largest value tells a normal distribution from a uniform one.
         """
         values = dict(own.named_parameters())
         for (name, one), (other, two) in combinations(values.items(), 2):
             if one.ndim > 1 and one.std() > 0 and torch.equal(one, two):
                 raise fail("mine.same_start", part=self.name, name=name, other=other)
         for name, parameter in reference.named_parameters():
-            spread = 6 * parameter.numel() ** -0.5
+            spread = min(0.2, 6 * parameter.numel() ** -0.5)
             limits = (_root_mean_square, "size", 1 - spread, 1 + spread), (_largest, "largest", 0.0, 1.8)
             for measure, size, least, most in limits:
                 wanted, came = measure(parameter), measure(values[name])
