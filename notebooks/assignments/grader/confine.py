@@ -4,7 +4,8 @@ With bubblewrap, a submission runs in namespaces of its own. It sees the operati
 which it can only read, and an empty folder in memory, which it can fill up to a limit. It has no network, no process
 but its own, no socket of the machine and no environment variable of the teacher's. A seccomp filter closes what would
 take memory that nobody counts, or would reach into other processes. Where the grader is root, the submission runs
-under another user id. A container of podman or docker gives the same, by the means of these programs.
+under another user id. A container of podman or docker gives the same, by the means of these programs; memory that no
+process shows is counted there.
 """
 
 import functools
@@ -15,6 +16,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +27,7 @@ FIRST_UID = 60800  # 128 user ids from here on, for a grader that is root; Debia
 
 CONTAINERS = ("podman", "docker")
 IMAGE = "vit-course-grader"
+LIBRARIES = 2**30  # bytes of memory that the libraries take in a container
 BUILD = f"podman build -t {IMAGE} -f notebooks/assignments/grader/Containerfile ."
 
 FORBIDDEN = (
@@ -89,6 +92,23 @@ class Confinement:
             elif self.kind in CONTAINERS:
                 inside = container(self.kind, inside, folder, limits)
             return subprocess.Popen(inside, pass_fds=[file.fileno(), *descriptors], start_new_session=True, **options)
+
+    def pid(self, started: subprocess.Popen, folder: str | Path) -> int:
+        """Return the process from which all of a started command's come, or the nearest one that this machine shows."""
+        if self.kind in CONTAINERS:
+            pid = self._tell("inspect", "--format={{.State.Pid}}", Path(folder).name)
+            with suppress(OSError):  # on macOS, containers are in a virtual machine
+                if str(folder) in Path("/proc", pid, "cmdline").read_text():
+                    return int(pid)
+        return started.pid
+
+    def remove(self, folder: str | Path) -> None:
+        """End a container with everything in it: it would outlive the program that started it."""
+        if self.kind in CONTAINERS:
+            self._tell("rm", "--force", Path(folder).name)
+
+    def _tell(self, *words: str) -> str:
+        return subprocess.run([self.kind, *words], capture_output=True, text=True, timeout=120).stdout.strip()
 
 
 @dataclass(frozen=True)
@@ -188,16 +208,20 @@ def library_folders() -> list[str]:
 
 
 def container(program: str, inside: Sequence[str], folder: str | Path, limits: Limits) -> list[str]:
-    """Return the command that runs another one in a container of its own."""
-    command = [program, "run", "--rm", "--interactive", "--pull=never", "--network=none", "--read-only"]
-    command += ["--cap-drop=ALL", "--security-opt=no-new-privileges", "--user=65534:65534"]
-    memory = limits.memory_bytes + 2**30  # the libraries' own
+    """Return the command that runs another one in a container of its own, which has the folder's name."""
+    command = [program, "run", "--rm", f"--name={Path(folder).name}", "--stop-timeout=0", "--interactive"]
+    command += ["--pull=never", "--network=none", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
+    command += ["--user=65534:65534", "--read-only", "--shm-size=4096"]
+    if program == "podman":
+        command += ["--read-only-tmpfs=false"]  # or /tmp and others could be written after all
+    memory = limits.memory_bytes + LIBRARIES
     command += [f"--memory={memory}", f"--memory-swap={memory}", f"--pids-limit={limits.processes}"]
-    command += [f"--tmpfs={HOME}:rw,size={limits.disk_bytes},mode=1777", f"--workdir={HOME}"]
+    command += [f"--tmpfs={HOME}:rw,size={limits.disk_bytes},mode=1777"]
     command += [f"--volume={folder}:{folder}:ro"]
-    for name, value in environment().items():
-        command += ["--env", f"{name}={value}"]
-    return [*command, IMAGE, *inside]
+    command += [f"--env={name}={value}" for name, value in environment().items() if name != "PATH"]  # the image's own
+    end = str(15 * limits.total_seconds)  # of a container whose grader was killed: nobody else would end it
+    # where the folder is the working directory from the start, docker makes it one that only root can write
+    return [*command, IMAGE, "env", f"--chdir={HOME}", "timeout", "--signal=KILL", end, *inside]
 
 
 @functools.cache
@@ -214,17 +238,10 @@ def choose(*, unconfined: bool = False) -> Confinement:
         return Confinement("none")
     causes = []
     for kind in ("bubblewrap", *CONTAINERS):
-        program = "bwrap" if kind == "bubblewrap" else kind
-        if not shutil.which(program):
-            causes.append(f"{kind} is not installed")
-            continue
-        confinement, pipes = Confinement(kind), dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        with tempfile.TemporaryDirectory() as folder:
-            probe = confinement.start([*confinement.python, "-c", PROBE], folder, Limits(), **pipes)
-            seen, complaints = probe.communicate(timeout=120)
-        if probe.returncode == 0 and seen.startswith("alone"):
-            return Confinement(kind, forks=kind == "bubblewrap" and "forks" in seen)
-        causes.append(f"{kind} fails ({(complaints.strip() or f'it ended with {probe.returncode}').splitlines()[-1]})")
+        try:
+            return probed(kind)
+        except CannotConfine as cause:
+            causes.append(str(cause))
     raise CannotConfine(
         f"nothing here can confine submissions: {'; '.join(causes)}. On Linux install bubblewrap (apt install "
         f"bubblewrap); elsewhere install podman or docker and build the image once: {BUILD}. If you trust the class, "
@@ -232,9 +249,38 @@ def choose(*, unconfined: bool = False) -> Confinement:
     )
 
 
-# What a submission would see: its own folder, empty; and whether it may make namespaces of its own.
+def probed(kind: str) -> Confinement:
+    """Return a confinement that was tried on this machine.
+
+    Args:
+        kind: ``"bubblewrap"``, ``"podman"`` or ``"docker"``.
+
+    Raises:
+        CannotConfine: it does not work here.
+    """
+    if not shutil.which("bwrap" if kind == "bubblewrap" else kind):
+        raise CannotConfine(f"{kind} is not installed")
+    confinement, pipes = Confinement(kind), dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with tempfile.TemporaryDirectory() as folder:
+        probe = confinement.start([*confinement.python, "-c", PROBE], folder, Limits(), **pipes)
+        seen, complaints = probe.communicate(timeout=120)
+    if probe.returncode or not seen.startswith("alone"):
+        lines = [line for line in complaints.splitlines() if line.strip() and not line.startswith("Run 'docker")]
+        cause = lines[-1] if lines else f"it ended with {probe.returncode}"
+        raise CannotConfine(f"{kind} fails ({cause})")
+    if kind in CONTAINERS and "limited" not in seen:
+        raise CannotConfine(f"{kind} does not limit memory here (without root, it needs version 2 of Linux's cgroups)")
+    return Confinement(kind, forks=kind == "bubblewrap" and "forks" in seen)
+
+
+# What a submission would see: its own folder, empty, which it can write; whether it may make namespaces of its own; and
+# whether a container's memory is limited.
 PROBE = f"""
-import ctypes, os
+import ctypes, os, pathlib
 print("alone" if os.listdir({HOME!r}) == [] else "")
+os.mkdir({HOME!r} + "/own")
 print("forks" if ctypes.CDLL(None).unshare(0x30000000) == 0 else "")
+for name in "memory.max", "memory/memory.limit_in_bytes":
+    path = pathlib.Path("/sys/fs/cgroup", name)
+    print("limited" if path.exists() and path.read_text().strip() == "{Limits().memory_bytes + LIBRARIES}" else "")
 """

@@ -200,7 +200,7 @@ class Process:
         except (Ended, OSError, Malformed) as error:
             sandbox.stop()
             raise SandboxError(f"a student's process cannot be started: {sandbox.said or repr(error)}") from error
-        self.usage = Usage(sandbox.running.pid)
+        self.usage = Usage(sandbox.confinement.pid(sandbox.running, sandbox.folder))
         self.connection.look = self._look
 
     def request(self, message: dict, seconds: float) -> dict:
@@ -336,6 +336,7 @@ class Sandbox:
         """End everything in the sandbox."""
         if self.running is None:
             return
+        self.confinement.remove(self.folder)
         Usage(self.running.pid).end_all()
         self.running.communicate()
         if self.confinement.forks:
