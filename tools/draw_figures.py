@@ -728,9 +728,11 @@ def accuracy_against_time():
 
 
 NAMES_OF_RECIPES = {  # and where they are written, from the last dot on
-    "uva15": ("tutorial 15", -6, 5),
+    "uva15": ("tutorial 15", -6.3, 2.8),
     "kentaroy47": ("kentaroy47", 0.4, 0),
-    "vit_cifar": ("ViT-CIFAR", -2, -6),
+    "vit_cifar": ("ViT-CIFAR", 0.4, 0),
+    "vit_lite": ("ViT-Lite", 0.4, 0),
+    "spt_lsa": ("SPT_LSA_ViT", 0.4, 0),
 }
 TRANSFER = {  # body, where its weights come from, and how many parameters are trained
     "linear probe": ("ViT body", "pretrained\non clothes", 650),

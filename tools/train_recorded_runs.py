@@ -1,10 +1,11 @@
 """Train every recorded run with the training command, and keep what it logged: one line a run, in ``resources/runs``.
 
     python -m tools.train_recorded_runs             all of them: about six and a half hours on two cores
-    python -m tools.train_recorded_runs cifar10     one group: digits, fashion_mnist, cifar10, best, published, ablation
+    python -m tools.train_recorded_runs cifar10     one group: digits, fashion_mnist, cifar10, best, published,
+                                                    ablation, best_ablation
 
-Runs go one after another, so that none slows another down; those of the ablation, which use one core each, two at a
-time. A run is recorded when it ends, one that was interrupted is resumed, and a finished one is read again: delete
+Runs go one after another, so that none slows another down; those of the ablations, which use one core each, two at
+a time. A run is recorded when it ends, one that was interrupted is resumed, and a finished one is read again: delete
 ``runs/recorded`` to train anew.
 The weights of the long run on Fashion-MNIST are copied to ``resources/fashion_mnist_patch4.safetensors``, and
 ``write_run_pages.py`` writes ``README.md`` and that model's card from the lines.
@@ -23,9 +24,9 @@ from pathlib import Path
 from tools.write_run_pages import RUNS, SHIPPED, write_pages
 
 FOLDERS = Path(__file__).resolve().parents[1] / "runs" / "recorded"
-AT_ONCE = 2  # runs of the ablation, which use one core each; all others have the machine to themselves
+AT_ONCE = 2  # runs of the ablations, which use one core each; all others have the machine to themselves
 TWO_PROCESSES = (SHIPPED, "best-", "published-")  # how the names of runs begin that are shared out
-EPOCHS = {14: 4.2, 7: 2.4, 4: 0.8}  # of the ablation, by patch size: a minute each, by the times in the log
+EPOCHS = {14: 4.2, 7: 2.4, 4: 0.8}  # of the first ablation, by patch size: a minute each, by the times in the log
 ABLATION = {  # the quick preset of Fashion-MNIST, and what is changed
     "the preset": "",
     "no positions": "--no-positions",
@@ -36,6 +37,18 @@ ABLATION = {  # the quick preset of Fashion-MNIST, and what is changed
     "no weight decay": "--weight-decay 0",
     "patch 7": "--patch-size 7",
     "patch 4": "--patch-size 4",
+}
+ABLATION_OF_BEST = {  # the preset best of CIFAR-10, a fifth of its epochs, and what is changed
+    "the preset": "--epochs 4",
+    "AdamW for all parameters": "--epochs 4 --optimizer adamw --peak-lr 2e-3",
+    "large images from the first step on": "--epochs 1.4 --small-share 0",  # as many as the same minutes allow
+    "class token": "--epochs 4 --pool token",
+    "no positions": "--epochs 4 --no-positions",
+    "no shifts": "--epochs 4 --crop 0",
+    "no mirror images": "--epochs 4 --no-flip",
+    "no warm-up": "--epochs 4 --warmup 0",
+    "no weight decay": "--epochs 4 --weight-decay 0",
+    "no label smoothing": "--epochs 4 --label-smoothing 0",
 }
 # What other pages train on CIFAR-10, with the course's model and trainer: size of the model, dropout, optimizer (Adam's
 # weight decay as AdamW's), learning rate, warm-up, batch, label smoothing, mirror images and shifts, no clipping. The
@@ -49,6 +62,10 @@ PUBLISHED = {
     "--batch-size 512 --peak-lr 1e-4 --warmup 0 --weight-decay 0 --label-smoothing 0 --crop 4",
     "vit_cifar": "--epochs 1.9 --num-layers 7 --num-heads 12 --hidden-dim 384 --mlp-dim 384 --batch-size 128 "
     "--peak-lr 1e-3 --warmup 0.025 --weight-decay 5e-5 --crop 4",
+    "vit_lite": "--epochs 3.4 --num-layers 7 --num-heads 4 --hidden-dim 256 --mlp-dim 512 --batch-size 128 "
+    "--peak-lr 5e-4 --warmup 0.025 --weight-decay 0.03 --crop 4",
+    "spt_lsa": "--epochs 4 --num-layers 9 --num-heads 12 --hidden-dim 192 --mlp-dim 384 --batch-size 128 "
+    "--peak-lr 1e-3 --warmup 0.1 --weight-decay 0.05 --crop 4",
 }
 
 
@@ -73,6 +90,11 @@ def recorded_runs() -> dict[str, dict[str, str]]:
             f"{change}, seed {seed}": f"{clothes} --threads 1 --epochs {epochs(options):g} {options} --seed {seed}"
             for seed in range(3)  # seeds outside, so that a slow hour of the machine hits all changes alike
             for change, options in ABLATION.items()
+        },
+        "best_ablation": {
+            f"best, {change}, seed {seed}": f"--dataset cifar10 --preset best --threads 1 {options} --seed {seed}"
+            for seed in range(3)
+            for change, options in ABLATION_OF_BEST.items()
         },
     }
 
@@ -130,7 +152,7 @@ def main() -> None:
         path = RUNS / f"{group}_runs.jsonl"
         stored = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
         old = {line["name"]: line for line in stored}
-        with ThreadPoolExecutor(AT_ONCE if group == "ablation" else 1) as pool:
+        with ThreadPoolExecutor(AT_ONCE if group.endswith("ablation") else 1) as pool:
             for line in pool.map(record_unless_known, groups[group], groups[group].values(), repeat(dict(old))):
                 old[line["name"]] = line
                 lines = [old[name] for name in groups[group] if name in old]

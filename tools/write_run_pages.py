@@ -209,10 +209,8 @@ def published() -> str:
     rows = [("this course, *best*", *_size_and_epochs(runs[0]), accuracy, accuracy)]
     trained = {run["name"].split("-")[1]: run for run in read("published")}
     for key, (name, address, training, reported) in PUBLISHED.items():
-        size, here = "–", "–"
-        if key in trained:
-            size, epochs = _size_and_epochs(trained[key])
-            here = f"{100 * trained[key]['result']['test_accuracy']:.1f} %, {epochs}"
+        size, epochs = _size_and_epochs(trained[key])
+        here = f"{100 * trained[key]['result']['test_accuracy']:.1f} %, {epochs}"
         rows.append((f"[{name}]({address})", size, training, reported, here))
     head = [
         "| model | parameters | training | test accuracy | in half an hour on two cores |",
@@ -305,15 +303,14 @@ after every epoch and the test.
 ## What others report for CIFAR-10
 
 These plain ViTs were also trained from scratch on CIFAR-10. The columns *training* and *test accuracy* come from their
-repositories. Where we trained such a model ourselves, the table also gives its size, which is {min_sizes:.0f} to
-{max_sizes:.0f} times ours.
+repositories. Their models have {min_sizes:.0f} to {max_sizes:.0f} times as many parameters as ours.
 
 {published}
 
-The last column shows what we measured. For three of the pages, we trained a model of the same size for about half an
-hour, with the page's peak learning rate, batch size, share of warm-up, weight decay, dropout and label smoothing, but
-with AdamW, a cosine decay to 0, the course's code and initial values, and seed 0. The number of epochs is what half an
-hour allows on two idle cores. These runs shared the cores with other programs and took {min_minutes:.0f} to
+The last column shows what we measured. For each page, we trained a model of the same size for about half an hour, with
+the page's peak learning rate, batch size, share of warm-up, weight decay, dropout and label smoothing, but with AdamW,
+a cosine decay to 0, the course's code and initial values, and seed 0. The number of epochs is what half an hour allows
+on two idle cores. These runs shared the cores with other programs and took {min_minutes:.0f} to
 {max_minutes:.0f} minutes. We omitted AutoAugment, RandAugment and random resized crops, which pay off in longer
 training. So the column shows how far such models get in this time, not how good the recipes are.
 
