@@ -55,14 +55,6 @@ def test_the_plain_commands_are_those_of_the_makefile():
     assert f".venv/bin/python -m pytest {' '.join(options)} tests notebooks" in PAGES["install"]
 
 
-def test_what_a_page_includes_is_there():
-    for name, page in PAGES.items():
-        for path, options in re.findall(r"```{include} /(\S+)\n(.*?)```", page, re.DOTALL):
-            included = (ROOT / path).read_text(encoding="utf-8") if (ROOT / path).exists() else ""
-            for text in re.findall(r':(?:start-after|end-before): "(.*)"', options):
-                assert text in included, f"{name}.md includes a part of {path}, but {text!r} is not there"
-
-
 def test_every_lesson_is_listed_with_its_own_minutes_here_and_in_start_here():
     lessons = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
     assert [name for name, *_ in ROWS] == list(lessons)
