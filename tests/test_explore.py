@@ -67,19 +67,6 @@ def test_attention_normalises_what_about_says_and_names_the_prediction():
     assert view.data["prediction"] == f"the model: {name}, {number(100 * chances.max())}\u00a0%"
 
 
-def test_attention_is_summarized_by_how_near_it_stays():
-    view = explore.attention(small_model(image_size=(20, 24)), torch.rand(3, 20, 24).double())  # a grid of 5 x 6
-    view.layer, view.head, view.selected = 1, 0, (3, 2)
-    cells = [(row, column) for row in range(5) for column in range(6)]
-    near = [index for index, cell in enumerate(cells, start=1) if (cell[0] - 3) ** 2 + (cell[1] - 2) ** 2 <= 4]
-    best = view.values[1:].argmax().item()
-    assert view.text.replace("\u00a0", " ") == (
-        f"Patch (3, 2), layer 1, head 0: {100 * view.values[near].sum():.0f} % of its attention stays within 2 patches "
-        f"({100 * len(near) / 31:.0f} % if it attended uniformly), {100 * view.values[0]:.0f} % goes to the class "
-        f"token. Most goes to patch {cells[best]}: {100 * view.values[1 + best]:.0f} %."
-    )
-
-
 def unpacked(part):
     array = np.frombuffer(base64.b64decode(part["data"]), part["type"]).reshape(part["shape"])
     return torch.from_numpy(array.astype(np.float64) / (255 if part["type"] == "uint8" else 1))
@@ -148,21 +135,6 @@ def test_positions_are_cosines_of_the_embeddings():
     expected = torch.stack([token @ patch / (token.norm() * patch.norm()) for patch in patches])
     assert_equal(view.values, expected.reshape(2, 3))
     assert view.text.startswith("The class token’s position")
-
-
-def test_positions_say_what_is_near_and_far():
-    view = explore.positions(small_model(image_size=(20, 24)))  # a grid of 5 x 6
-    view.selected = (2, 3)
-    rows, columns = torch.meshgrid(torch.arange(5), torch.arange(6), indexing="ij")
-    near = (rows - 2).abs().maximum((columns - 3).abs()) <= 1
-    groups = {
-        "with its neighbors": near & ((rows != 2) | (columns != 3)),
-        "with the rest of its row": (rows == 2) & ~near,
-        "with the rest of its column": (columns == 3) & ~near,
-        "elsewhere": (rows != 2) & (columns != 3) & ~near,
-    }
-    means = ", ".join(f"{number(view.values[group].mean(), 2)} {name}" for name, group in groups.items())
-    assert view.text == f"Position of patch (2, 3): its cosine similarity is on average {means}."
 
 
 def test_the_schedule_is_the_package_s():
