@@ -7,15 +7,14 @@ import subprocess
 import sys
 import tomllib
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
 from tools.required_versions import required
+from tools.site_links import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 RANGES = [*PROJECT["dependencies"], *EXTRAS["notebooks"], *EXTRAS["dev"]]

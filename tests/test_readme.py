@@ -4,18 +4,16 @@ import inspect
 import json
 import re
 import statistics
-from pathlib import Path
 
 import nbformat
 import pytest
 import torch
 
-from tools.site_links import lab_anchor
+from tools.site_links import ROOT, lab_anchor
 from tools.write_run_pages import read
 from vit_course import VARIANTS, VisionTransformer, weights
 from vit_course.train.__main__ import parser
 
-ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "pages").glob("*.md")}
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")

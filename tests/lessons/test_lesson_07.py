@@ -1,10 +1,11 @@
 """Lesson 7: the numbers that its sentences quote, and what its figures show."""
 
-import json
 import statistics
 
 import torch
-from lessons.running import ROOT
+
+from tools.benchmarks import report
+from tools.write_run_pages import read
 
 
 def test_the_recorded_runs_end_where_the_text_says(lesson_07):
@@ -14,9 +15,8 @@ def test_the_recorded_runs_end_where_the_text_says(lesson_07):
     }
     long, quick = runs["fashion_mnist", "long", 0]["result"], runs["fashion_mnist", "quick", 0]["result"]
     assert [round(value, 1) for value in lesson_07["apart"].tolist()] == [5.8, 4.4, 5.5]
-    lines = (ROOT / "resources" / "runs" / "best_runs.jsonl").read_text(encoding="utf-8").splitlines()
     best = {"cifar10": [], "fashion_mnist": []}
-    for run in map(json.loads, lines):
+    for run in read("best"):
         best[run["config"]["dataset"]].append(run["result"])
     accuracy = {name: 100 * statistics.median(run["test_accuracy"] for run in found) for name, found in best.items()}
     assert (round(accuracy["cifar10"]), round(accuracy["fashion_mnist"], 1)) == (79, 92.7)
@@ -38,8 +38,7 @@ def test_the_ablation_shows_what_the_text_says(lesson_07):
     others = set(means) - {"patch 7", "patch 4", "shifts by up to a pixel"}
     assert all(abs(means[change]) < spread for change in others)
     budgets = {}
-    lines = (ROOT / "resources" / "runs" / "ablation_runs.jsonl").read_text(encoding="utf-8").splitlines()
-    for run in map(json.loads, lines):
+    for run in read("ablation"):
         recipe = run["config"]["recipe"]
         budgets.setdefault((recipe["patch_size"], recipe["epochs"]), []).append(run["result"]["seconds"])
         assert run["config"]["threads"] == run["sessions"][0]["processes"] == 1
@@ -65,7 +64,6 @@ def test_the_drawing_as_a_photo_is_still_recognized(lesson_07):
 
 
 def test_the_published_recipes_end_a_minute_where_the_text_says():
-    path = ROOT / "benchmarks" / "results" / "time_to_accuracy.json"
-    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    rows = report.load(report.TIME_TO_ACCURACY)["rows"]
     after = {row["recipe"]: round(100 * row["accuracy"]) for row in rows if row["budget"] == 60}
     assert sorted(after.values()) == [20, 58, 86, 88]
