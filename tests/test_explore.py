@@ -16,7 +16,6 @@ from support import assert_equal, parameters_of, small_model
 from vit_course import explore, inside, patchify
 from vit_course.data import load_test_images
 from vit_course.explore.explorer import STORED, number
-from vit_course.training import learning_rate_schedule
 
 LETTERS = load_test_images()
 ABOUT = dict(mean=[0.4, 0.5, 0.6], std=[0.2, 0.25, 0.5], class_names=["one", "two", "three", "four", "five"])
@@ -98,20 +97,6 @@ def test_a_patch_is_what_patchify_cuts_and_another_patch_size_keeps_the_cell_on_
         assert view.text.startswith(f"Patch {now} is number ")
 
 
-def test_a_pattern_gives_what_einops_gives_and_a_gigantic_result_is_refused_before_it_is_made():
-    view = explore.einops(LETTERS[0], "c (gh p1) (gw p2) -> c (p1 gh) (p2 gw)", p1=16, p2=16)
-    assert_equal(view.values, einops.rearrange(LETTERS[0], "c (g p) (k q) -> c (p g) (q k)", p=16, q=16), atol=0)
-    view.operation, view.pattern, view.reduction = "reduce", "c (gh p1) (gw p2) -> c gh gw", "max"
-    assert_equal(view.values, torch.nn.functional.max_pool2d(LETTERS[0], 16), atol=0)
-    view.operation, view.pattern, view.sizes = "repeat", "c h w -> c h (n w)", " n = 2 "
-    assert_equal(view.values, torch.cat([LETTERS[0]] * 2, dim=-1), atol=0)
-    assert view.message is None
-    assert view.text == 'repeat(image, "c h w -> c h (n w)") has the shape (3, 96, 192), drawn as c h w.'
-    view.sizes = "n=100000"
-    assert view.values is None
-    assert view.message.startswith("The result (3, 96, 9600000) would have 2,764,800,000 values;")
-
-
 @pytest.mark.parametrize("written", ["c h w -> h c", "c (h w -> c h w", "-> ", "$x_{ c h w -> h w"])
 def test_a_wrong_pattern_gives_einops_message_until_it_is_right(written):
     view = explore.einops(LETTERS[0], "c h w -> h w c")
@@ -122,36 +107,6 @@ def test_a_wrong_pattern_gives_einops_message_until_it_is_right(written):
     assert view.message == str(raised.value).strip()
     view.pattern = "c h w -> h w c"
     assert_equal(view.values, LETTERS[0].permute(1, 2, 0), atol=0)
-
-
-def test_positions_are_cosines_of_the_embeddings():
-    model = small_model()
-    view = explore.positions(model)
-    for cell in ((0, 2), (1, 0)):
-        view.selected = cell
-        assert_equal(view.values, inside.position_similarity(model)[cell])
-    view.selected = None
-    token, *patches = model.embedding.pos_embedding[0].detach()
-    expected = torch.stack([token @ patch / (token.norm() * patch.norm()) for patch in patches])
-    assert_equal(view.values, expected.reshape(2, 3))
-    assert view.text.startswith("The class token’s position")
-
-
-def test_the_schedule_is_the_package_s():
-    view = explore.schedule(peak=2e-3, total_steps=50, warmup_steps=10, final=5e-4)
-    new = dict(total_steps=30, peak=0.01, warmup_steps=4, final_share=0.2)
-    for options in (
-        dict(total_steps=50, warmup_steps=10, peak=2e-3, final=5e-4),
-        dict(total_steps=30, warmup_steps=4, peak=0.01, final=0.002),
-    ):
-        rates = [learning_rate_schedule(step, **options) for step in range(options["total_steps"])]
-        assert_equal(view.values, torch.tensor(rates, dtype=torch.float64))
-        for name, value in new.items():
-            setattr(view, name, value)
-    view.step = 29
-    assert view.text.startswith("Step 29 of 0 to 29: a learning rate of 2.00e-03, 20\u00a0% of the peak.")
-    view.total_steps = 3  # takes warm-up and the step that is read along
-    assert view.text.startswith("Step 2 of 0 to 2: a learning rate of 1.00e-02, 100\u00a0% of the peak.")
 
 
 @pytest.mark.parametrize("pool", ["token", "mean"])
