@@ -1,4 +1,4 @@
-"""What several test files use: small models, random weights and tensors, and Hugging Face's model."""
+"""What several test files use: small models, random weights and tensors, and other libraries' layers and names."""
 
 import os
 import subprocess
@@ -70,6 +70,24 @@ def parameter_count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
+def torchs_names(ours: nn.Module) -> dict[str, Tensor]:
+    """Return the state dict of our encoder, or of a part of it, under the names of torch's own layers."""
+    renamed = {
+        "qkv.": "in_proj_",
+        "self_attention": "self_attn",
+        "ln_1": "norm1",
+        "ln_2": "norm2",
+        "mlp.linear_1": "linear1",
+        "mlp.linear_2": "linear2",
+    }
+    state = {}
+    for name, value in ours.state_dict().items():
+        for our_word, their_word in renamed.items():
+            name = name.replace(our_word, their_word)
+        state["norm" + name[2:] if name.startswith("ln.") else name] = value
+    return state
+
+
 def hugging_face(model: VisionTransformer, **changes) -> nn.Module:
     """Build Hugging Face's model of the same sizes, with other random weights."""
     from transformers import ViTConfig, ViTForImageClassification
@@ -87,6 +105,13 @@ def hugging_face(model: VisionTransformer, **changes) -> nn.Module:
         **dict(layer_norm_eps=1e-6, attn_implementation="sdpa") | changes,
     )
     return randomize_(ViTForImageClassification(config), seed=3)
+
+
+def assert_dropped(actual: Tensor, undropped: Tensor, *, kept: float = 0.5, factor: float = 2.0) -> None:
+    """Assert that a share of the values is kept, multiplied by a factor, and that all others are zero."""
+    is_kept = actual != 0
+    assert abs(is_kept.double().mean().item() - kept) < 0.05
+    assert_equal(actual, torch.where(is_kept, factor * undropped, 0))
 
 
 def run_python(*arguments: str, **options) -> subprocess.CompletedProcess:

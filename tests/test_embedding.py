@@ -1,8 +1,38 @@
-"""Lesson 02: what an embedding starts with. What it computes is compared in test_checks.py and test_parity.py."""
+"""Lesson 02: patches and what an embedding starts with. What it computes is compared in test_parity.py."""
 
+import pytest
 import torch
+from support import assert_dropped, assert_equal, randn, randomize_
 
-from vit_course import ImageEmbedding, PatchEmbedding
+from vit_course import ImageEmbedding, PatchEmbedding, patchify, unpatchify
+
+# channels, height, width, patch size: colour and grey, square and rectangular, odd patches, one patch, single pixels
+CUTS = [(3, 8, 12, 4), (1, 12, 8, 2), (2, 10, 15, 5), (3, 6, 9, 3), (1, 7, 7, 7), (3, 2, 3, 1)]
+SIZES = dict(image_size=(8, 12), patch_size=4, hidden_dim=16)
+
+
+@pytest.mark.parametrize(("channels", "height", "width", "patch_size"), CUTS)
+def test_patchify_equals_a_loop_and_unpatchify_is_its_inverse(channels, height, width, patch_size):
+    images = randn(2, channels, height, width)
+    by_loop = [
+        images[:, :, top : top + patch_size, left : left + patch_size].flatten(1)
+        for top in range(0, height, patch_size)
+        for left in range(0, width, patch_size)
+    ]
+    patches = patchify(images, patch_size)
+    assert_equal(patches, torch.stack(by_loop, dim=1), atol=0)
+    image_size = height if height == width else (height, width)  # one number for a square
+    assert_equal(unpatchify(patches, patch_size=patch_size, image_size=image_size, channels=channels), images, atol=0)
+
+
+def test_embedding_dropout_comes_after_the_positions_and_only_in_training():
+    embedding, without = (randomize_(ImageEmbedding(**SIZES, dropout=dropout)) for dropout in (0.5, 0.0))
+    images = randn(40, 3, 8, 12)
+    assert_equal(embedding(images), without(images), atol=0)
+    assert_dropped(embedding.train()(images), without(images))
+
+
+# Initial values
 
 
 def assert_normal(values: torch.Tensor) -> None:

@@ -1,11 +1,13 @@
-"""Lesson 09: what is measured inside a model; what the reader writes is compared in test_checks.py."""
+"""Lesson 09: what is measured inside a model, each against a computation of another kind."""
 
+import copy
 import itertools
+import math
 
 import pytest
 import torch
 import torch.nn.functional as F
-from support import SMALL, assert_equal, randn, small_model
+from support import SMALL, assert_equal, parameters_of, randn, small_model
 
 from vit_course import inside
 
@@ -14,6 +16,15 @@ IMAGES = randn(5, 3, 8, 12)  # layers, heads, images and tokens all have differe
 
 def model_with(**changes):
     return small_model(**dict(num_layers=3, num_heads=4) | changes)
+
+
+@torch.no_grad()
+def maps_of_a_model():
+    """Return attention weights that differ much from each other: the scores of random weights, made larger."""
+    model = model_with()
+    for layer in model.encoder.layers:
+        layer.self_attention.qkv.weight *= 3
+    return inside.attention_maps(model, IMAGES)
 
 
 @torch.no_grad()
@@ -33,12 +44,45 @@ def test_attention_maps_are_those_before_any_dropout_and_leave_no_hook():
     assert not any(layer.self_attention._forward_pre_hooks for layer in model.encoder.layers)
 
 
+def cosine(one, other):
+    return sum(x * y for x, y in zip(one, other, strict=True)) / math.hypot(*one) / math.hypot(*other)
+
+
+def test_rollout_adds_up_all_paths_and_leaves_the_maps():
+    """Token i reaches token j along every path through the layers; a path's share is the product of its steps."""
+    maps = list((2 * randn(3, 2, 4, 5, 5, seed=3)).softmax(dim=-1))
+    before = copy.deepcopy(maps)
+    expected = torch.zeros(2, 5, 5, dtype=torch.float64)
+    for image, *path in itertools.product(range(2), *[range(5)] * 4):  # from the last layer down to the input
+        share = 1.0
+        for layer, (i, j) in zip(reversed(maps), itertools.pairwise(path), strict=True):
+            share *= sum(layer[image, head, i, j].item() for head in range(4)) / 4 / 2 + (i == j) / 2
+        expected[image, path[0], path[-1]] += share
+    assert_equal(inside.attention_rollout(maps), expected)
+    assert_equal(maps, before, atol=0)
+
+
+@pytest.mark.parametrize("grid", [(2, 3), (3, 2), (1, 6)])
+def test_distance_by_loops_over_pairs_of_patches(grid):
+    maps = maps_of_a_model()
+    patches = list(itertools.product(range(grid[0]), range(grid[1])))
+    expected = torch.zeros(3, 4, dtype=torch.float64)
+    for (layer, weights), head, image, (i, query) in itertools.product(
+        enumerate(maps), range(4), range(5), enumerate(patches, start=1)
+    ):
+        row = weights[image, head, i, 1:].tolist()
+        far = sum(weight * math.dist(query, key) for weight, key in zip(row, patches, strict=True))
+        expected[layer, head] += far / sum(row) / 5 / 6
+    assert expected.std() > 0.01
+    assert_equal(inside.attention_distance(maps, grid_size=grid), expected)
+
+
 def test_position_similarity_is_the_cosine_of_every_pair():
     model = small_model()
     similarity = inside.position_similarity(model)
     assert not similarity.requires_grad
-    table = model.embedding.pos_embedding[0, 1:].detach()
-    expected = F.cosine_similarity(table[:, None], table, dim=-1)
+    table = model.embedding.pos_embedding[0, 1:].tolist()
+    expected = torch.tensor([[cosine(one, other) for other in table] for one in table]).double()
     assert_equal(similarity, expected.reshape(2, 3, 2, 3), atol=1e-6)
 
 
@@ -62,8 +106,49 @@ def test_layer_tokens_are_what_the_parts_of_the_model_hand_on():
     for part in [model.embedding, *model.encoder.layers]:
         part.register_forward_hook(lambda module, given, result: seen.append(result.detach()))
     model(IMAGES)
-    expected = list(seen)  # before they run again
+    expected = list(seen)
     assert_equal(inside.layer_tokens(model, IMAGES), expected, atol=0)
+
+
+@torch.no_grad()
+def logits_without(model, images, silent):
+    """Classify with every head on its own: softmax, mix, project by its columns; silent ones are passed over."""
+    x = model.embedding(images)
+    for number, layer in enumerate(model.encoder.layers):
+        attention, normed = layer.self_attention, layer.ln_1(x)
+        d, e = attention.qkv.in_features, attention.qkv.in_features // attention.num_heads
+        added = attention.out_proj.bias.expand_as(x)
+        for head in range(attention.num_heads):
+            rows = [slice(third * d + head * e, third * d + (head + 1) * e) for third in range(3)]
+            q, k, v = (F.linear(normed, attention.qkv.weight[row], attention.qkv.bias[row]) for row in rows)
+            mixed = torch.softmax(torch.einsum("bie,bje->bij", q, k) / math.sqrt(e), dim=-1) @ v
+            if (number, head) not in silent:
+                added = added + mixed @ attention.out_proj.weight.T[head * e : (head + 1) * e]
+        x = x + added
+        x = x + layer.mlp(layer.ln_2(x))
+    return model.head(model.encoder.ln(x)[:, 0])
+
+
+@pytest.mark.parametrize("heads", [[], [(1, 3), (2, 0), (1, 1)], {(0, 2)}, [(2, 1)] * 2])
+def test_a_silenced_head_adds_nothing(heads):
+    model = model_with()
+    silent = inside.silence_heads(model, heads)
+    assert_equal(silent(IMAGES).detach(), logits_without(model, IMAGES, heads))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_model_itself_is_left_alone(training):
+    model = model_with(dropout=0.1).train(training)
+    before = parameters_of(model)
+    silent = inside.silence_heads(model, [(0, 1), (2, 2)])
+    assert all(part.training == training for each in (model, silent) for part in each.modules())
+    changed = [name for name, value in parameters_of(silent).items() if not torch.equal(value, before[name])]
+    assert changed == [f"encoder.layers.{layer}.self_attention.out_proj.weight" for layer in (0, 2)]
+    assert all(parameter.requires_grad for parameter in silent.parameters())
+    with torch.no_grad():
+        for parameter in silent.parameters():
+            parameter.add_(1)  # nothing is shared
+    assert_equal(parameters_of(model), before, atol=0)
 
 
 def test_ablation_counts_what_is_still_right():
@@ -74,7 +159,17 @@ def test_ablation_counts_what_is_still_right():
     labels[::4] = (labels[::4] + 1) % SMALL["num_classes"]  # three quarters right, with every head
     expected = torch.empty(2, 4)
     for pair in itertools.product(range(2), range(4)):
-        expected[pair] = (inside.silence_heads(model, [pair])(images).argmax(dim=1) == labels).float().mean()
+        expected[pair] = (logits_without(model, images, {pair}).argmax(dim=1) == labels).float().mean()
     assert_equal(inside.head_ablation(model.train(), images, labels), expected, atol=1e-7)
     assert model.training
     assert len(expected.unique()) > 3
+
+
+def test_nearest_by_sorting_every_pair():
+    features, queries = randn(11, 6) * torch.linspace(0.1, 5, 11)[:, None], randn(4, 6, seed=2)
+    values, indices = inside.nearest(features, queries, 3)
+    for place, query in enumerate(queries.tolist()):
+        cosines = [cosine(query, feature) for feature in features.tolist()]
+        best = sorted(range(11), key=cosines.__getitem__, reverse=True)[:3]
+        assert indices[place].tolist() == best
+        assert values[place].tolist() == pytest.approx([cosines[each] for each in best], abs=1e-12)
