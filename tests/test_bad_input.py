@@ -323,12 +323,7 @@ FILES = [
     (load_test_images, IMAGES_FILE, None, "a readable .npy file without pickles: .*No such file"),
     (load_test_images, IMAGES_FILE, (RESOURCES / IMAGES_FILE).read_bytes()[:-1], "a readable .npy file"),
     (load_test_images, IMAGES_FILE, np.array([FIXTURE, None], dtype=object), "a readable .npy file .*pickle"),
-    (
-        load_test_images,
-        IMAGES_FILE,
-        np.moveaxis(FIXTURE, 3, 1),
-        r"got float32 \(6, 3, 96, 96\)",
-    ),
+    (load_test_images, IMAGES_FILE, np.moveaxis(FIXTURE, 3, 1), r"got float32 \(6, 3, 96, 96\)"),
     (load_test_images, IMAGES_FILE, FIXTURE * 255, r"values in \[0, 1\]; got 0.* to 255.0"),
     (load_test_images, IMAGES_FILE, FIXTURE * np.nan, r"values in \[0, 1\]; got nan"),
     (load_sample, SAMPLE, None, "the 1,000 images that come with the course: .*No such file"),

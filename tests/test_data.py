@@ -1,43 +1,21 @@
-"""The six test images, the digits, labelled images and the sample of Fashion-MNIST; bad files: test_bad_input.py."""
+"""The six test images, the digits and labelled images; bad files: test_bad_input.py."""
 
 import numpy as np
-import pytest
 import torch
 from support import assert_equal
 
 from tools.draw_test_images import make_test_images
-from vit_course.data import LabelledImages, load_dataset, load_sample, load_test_images
+from vit_course.data import LabelledImages, load_dataset, load_test_images
 from vit_course.resource_files import resource
-from vit_course.weights import load_trained
 
 FIXTURE = resource("test_images.npy")
-
-
-@pytest.fixture(scope="module")
-def images():
-    return load_test_images()
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return load_dataset("digits")
 
 
 # The six test images
 
 
-def test_test_images_are_six_different_colour_images_that_show_how_they_are_turned(images):
-    assert (images.shape, images.dtype) == ((6, 3, 96, 96), torch.float32)
-    assert 0 <= images.min() < 0.1 < 0.9 < images.max() <= 1
-    for i, image in enumerate(images):
-        assert (image[0] - image[1]).abs().mean() > 0.05  # not grey
-        for other in images[i + 1 :]:
-            assert (image - other).abs().mean() > 0.1
-    for turned in (images.flip(2), images.flip(3), images.flip(2, 3), images.transpose(2, 3)):
-        assert (images - turned).abs().mean(dim=(1, 2, 3)).min() > 0.05
-
-
-def test_test_images_come_channels_first_from_what_the_script_draws(images):
+def test_test_images_come_channels_first_from_what_the_script_draws():
+    images = load_test_images()
     stored = np.load(FIXTURE, allow_pickle=False)
     for channel in range(3):
         assert_equal(images[:, channel], torch.from_numpy(stored[..., channel]), atol=0)
@@ -50,7 +28,8 @@ def test_test_images_come_channels_first_from_what_the_script_draws(images):
 # The digits
 
 
-def test_digits_have_the_promised_shapes_shares_and_figures(digits):
+def test_digits_have_the_promised_shapes_shares_and_figures():
+    digits = load_dataset("digits")
     shares = [torch.bincount(dataset.labels, minlength=10) / len(dataset) for dataset in digits]
     assert (shares[0] - shares[1]).abs().max() < 0.002  # as many of every class in both sets
     for dataset, count in zip(digits, (1437, 360), strict=True):
@@ -97,15 +76,3 @@ def test_split_covers_everything_once():
 
 
 # The first thousand images of Fashion-MNIST's test set
-
-
-def test_the_sample_is_read_as_the_model_needs_it():
-    model, about = load_trained("fashion_mnist")
-    sample = load_sample()
-    assert sample.images.shape == (1000, 1, 28, 28)
-    assert (sample.images.min(), sample.images.max(), len(sample.images.unique())) == (0, 1, 256)
-    assert list(sample.class_names) == about["class_names"]
-    assert_equal([sample.mean, sample.std], [torch.tensor(about[name]) for name in ("mean", "std")], atol=0)
-    with torch.no_grad():
-        right = (model(sample.normalized().images).argmax(dim=-1) == sample.labels).float().mean()
-    assert 0.90 < right < 0.93  # its accuracy on all 10,000 is 91.37 %

@@ -7,15 +7,14 @@ import subprocess
 import sys
 import tomllib
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
 from tools.required_versions import required
+from tools.site_links import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 RANGES = [*PROJECT["dependencies"], *EXTRAS["notebooks"], *EXTRAS["dev"]]
@@ -114,10 +113,3 @@ class TestMake:
         asked = make(clone, "grades")
         assert "pip install -r requirements.txt" in asked
         assert re.search(r"pip install -r requirements.txt .*nbgrader==", asked)
-
-    def test_an_update_gets_the_course_and_then_the_copies(self, clone):
-        asked = make(clone, "update")
-        assert re.search(r"python -m tools\.my_course --pull\n(?:.*\n)*.*python -m tools\.my_course\n\Z", asked)
-        assert asked.count("pip install") == 1
-        asked = make(clone, "fresh", "LESSON=02", "EXERCISE=PatchEmbedding")
-        assert asked.endswith("-m tools.my_course --fresh 02 --exercise PatchEmbedding\n")

@@ -16,7 +16,6 @@ from support import assert_equal, parameters_of, small_model
 from vit_course import explore, inside, patchify
 from vit_course.data import load_test_images
 from vit_course.explore.explorer import STORED, number
-from vit_course.training import learning_rate_schedule
 
 LETTERS = load_test_images()
 ABOUT = dict(mean=[0.4, 0.5, 0.6], std=[0.2, 0.25, 0.5], class_names=["one", "two", "three", "four", "five"])
@@ -67,19 +66,6 @@ def test_attention_normalises_what_about_says_and_names_the_prediction():
     assert view.data["prediction"] == f"the model: {name}, {number(100 * chances.max())}\u00a0%"
 
 
-def test_attention_is_summarized_by_how_near_it_stays():
-    view = explore.attention(small_model(image_size=(20, 24)), torch.rand(3, 20, 24).double())  # a grid of 5 x 6
-    view.layer, view.head, view.selected = 1, 0, (3, 2)
-    cells = [(row, column) for row in range(5) for column in range(6)]
-    near = [index for index, cell in enumerate(cells, start=1) if (cell[0] - 3) ** 2 + (cell[1] - 2) ** 2 <= 4]
-    best = view.values[1:].argmax().item()
-    assert view.text.replace("\u00a0", " ") == (
-        f"Patch (3, 2), layer 1, head 0: {100 * view.values[near].sum():.0f} % of its attention stays within 2 patches "
-        f"({100 * len(near) / 31:.0f} % if it attended uniformly), {100 * view.values[0]:.0f} % goes to the class "
-        f"token. Most goes to patch {cells[best]}: {100 * view.values[1 + best]:.0f} %."
-    )
-
-
 def unpacked(part):
     array = np.frombuffer(base64.b64decode(part["data"]), part["type"]).reshape(part["shape"])
     return torch.from_numpy(array.astype(np.float64) / (255 if part["type"] == "uint8" else 1))
@@ -111,20 +97,6 @@ def test_a_patch_is_what_patchify_cuts_and_another_patch_size_keeps_the_cell_on_
         assert view.text.startswith(f"Patch {now} is number ")
 
 
-def test_a_pattern_gives_what_einops_gives_and_a_gigantic_result_is_refused_before_it_is_made():
-    view = explore.einops(LETTERS[0], "c (gh p1) (gw p2) -> c (p1 gh) (p2 gw)", p1=16, p2=16)
-    assert_equal(view.values, einops.rearrange(LETTERS[0], "c (g p) (k q) -> c (p g) (q k)", p=16, q=16), atol=0)
-    view.operation, view.pattern, view.reduction = "reduce", "c (gh p1) (gw p2) -> c gh gw", "max"
-    assert_equal(view.values, torch.nn.functional.max_pool2d(LETTERS[0], 16), atol=0)
-    view.operation, view.pattern, view.sizes = "repeat", "c h w -> c h (n w)", " n = 2 "
-    assert_equal(view.values, torch.cat([LETTERS[0]] * 2, dim=-1), atol=0)
-    assert view.message is None
-    assert view.text == 'repeat(image, "c h w -> c h (n w)") has the shape (3, 96, 192), drawn as c h w.'
-    view.sizes = "n=100000"
-    assert view.values is None
-    assert view.message.startswith("The result (3, 96, 9600000) would have 2,764,800,000 values;")
-
-
 @pytest.mark.parametrize("written", ["c h w -> h c", "c (h w -> c h w", "-> ", "$x_{ c h w -> h w"])
 def test_a_wrong_pattern_gives_einops_message_until_it_is_right(written):
     view = explore.einops(LETTERS[0], "c h w -> h w c")
@@ -135,51 +107,6 @@ def test_a_wrong_pattern_gives_einops_message_until_it_is_right(written):
     assert view.message == str(raised.value).strip()
     view.pattern = "c h w -> h w c"
     assert_equal(view.values, LETTERS[0].permute(1, 2, 0), atol=0)
-
-
-def test_positions_are_cosines_of_the_embeddings():
-    model = small_model()
-    view = explore.positions(model)
-    for cell in ((0, 2), (1, 0)):
-        view.selected = cell
-        assert_equal(view.values, inside.position_similarity(model)[cell])
-    view.selected = None
-    token, *patches = model.embedding.pos_embedding[0].detach()
-    expected = torch.stack([token @ patch / (token.norm() * patch.norm()) for patch in patches])
-    assert_equal(view.values, expected.reshape(2, 3))
-    assert view.text.startswith("The class token’s position")
-
-
-def test_positions_say_what_is_near_and_far():
-    view = explore.positions(small_model(image_size=(20, 24)))  # a grid of 5 x 6
-    view.selected = (2, 3)
-    rows, columns = torch.meshgrid(torch.arange(5), torch.arange(6), indexing="ij")
-    near = (rows - 2).abs().maximum((columns - 3).abs()) <= 1
-    groups = {
-        "with its neighbors": near & ((rows != 2) | (columns != 3)),
-        "with the rest of its row": (rows == 2) & ~near,
-        "with the rest of its column": (columns == 3) & ~near,
-        "elsewhere": (rows != 2) & (columns != 3) & ~near,
-    }
-    means = ", ".join(f"{number(view.values[group].mean(), 2)} {name}" for name, group in groups.items())
-    assert view.text == f"Position of patch (2, 3): its cosine similarity is on average {means}."
-
-
-def test_the_schedule_is_the_package_s():
-    view = explore.schedule(peak=2e-3, total_steps=50, warmup_steps=10, final=5e-4)
-    new = dict(total_steps=30, peak=0.01, warmup_steps=4, final_share=0.2)
-    for options in (
-        dict(total_steps=50, warmup_steps=10, peak=2e-3, final=5e-4),
-        dict(total_steps=30, warmup_steps=4, peak=0.01, final=0.002),
-    ):
-        rates = [learning_rate_schedule(step, **options) for step in range(options["total_steps"])]
-        assert_equal(view.values, torch.tensor(rates, dtype=torch.float64))
-        for name, value in new.items():
-            setattr(view, name, value)
-    view.step = 29
-    assert view.text.startswith("Step 29 of 0 to 29: a learning rate of 2.00e-03, 20\u00a0% of the peak.")
-    view.total_steps = 3  # takes warm-up and the step that is read along
-    assert view.text.startswith("Step 2 of 0 to 2: a learning rate of 1.00e-02, 100\u00a0% of the peak.")
 
 
 @pytest.mark.parametrize("pool", ["token", "mean"])

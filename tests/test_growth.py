@@ -38,13 +38,6 @@ def test_smaller_images_pass_through_the_same_weights_with_interpolated_position
     assert whole.get_parameter(POSITIONS).grad.abs().min() > 0  # the interpolation uses each position
 
 
-def test_images_of_the_full_size_pass_through_the_model_itself():
-    model, images = model_of((16, 16)).eval(), torch.randn(2, 3, 16, 16)
-    any_size = AnySize(model, SIZES | dict(image_size=(16, 16)))
-    assert_equal(any_size(images), model(images), atol=0)
-    assert [name.removeprefix("model.") for name in any_size.state_dict()] == [*model.state_dict()]
-
-
 def test_shrunk_images_are_means_where_the_sides_are_halved_in_smooth_areas():
     ramp = torch.arange(16.0).expand(1, 1, 16, 16)
     assert_equal(shrunk(ramp, 8)[..., 1:-1], (torch.arange(8.0) * 2 + 0.5).expand(1, 1, 8, 8)[..., 1:-1], atol=1e-5)

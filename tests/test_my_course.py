@@ -10,8 +10,7 @@ from nbformat import NotebookNode, v4
 
 from tools import my_course
 from tools.my_course import Copies, merge
-from tools.site_links import ROOT, lessons
-from tools.solve_lessons import turns
+from tools.site_links import ROOT
 
 LESSON = "03_attention.ipynb"
 STUB = "class Heads:\n    ..."
@@ -227,28 +226,6 @@ def test_what_does_not_exist_cannot_start_over(course, words, says):
     with pytest.raises(SystemExit, match=says):
         Copies(course).fresh(*words)
     assert history(course) == []
-
-
-def test_a_reader_who_has_solved_everything_keeps_everything():
-    """The lessons themselves: solved, with a note below every cell, and then each of their cells changes."""
-    for path in lessons():
-        base, new = (v4.reads(path.read_text(encoding="utf-8")) for _ in range(2))
-        mine = copy.deepcopy(base)
-        solutions = {mine.cells[index + 1].id: solution for index, _, solution in turns(mine)}
-        notes = []
-        for cell in mine.cells:
-            cell.source = solutions.get(cell.id, cell.source)
-            notes += [cell, v4.new_markdown_cell(f"note on {cell.id}", id=f"note-{cell.id}")]
-        mine.cells = notes
-        for cell in new.cells:
-            cell.source += "\nnewer"
-        merged = merge(base, mine, new)
-        nbformat.validate(merged)
-        found = {cell.id: cell.source for cell in merged.cells}
-        for cell in new.cells:
-            assert found[cell.id] == solutions.get(cell.id, cell.source)
-            assert found[f"note-{cell.id}"] == f"note on {cell.id}"
-            assert (cell.source in found.get(f"{cell.id}-newer", "")) == (cell.id in solutions)
 
 
 # --- git -------------------------------------------------------------------------------------------------------------

@@ -74,13 +74,6 @@ def test_nbval_compares_stored_outputs(tmp_path):
     assert "one.ipynb::Cell 1" in done.stdout
 
 
-def test_normalizing_stores_no_widget():
-    notebook = good_notebook()
-    notebook.cells[PICTURE].outputs[0].data[execute_notebooks.WIDGET] = {}
-    execute_notebooks.normalize(notebook)
-    assert notebook.cells[PICTURE].outputs[0].data.keys() == {"image/png", "text/plain"}
-
-
 def test_an_output_that_varies_is_kept_until_its_code_changes():
     kept = good_notebook()
     kept.cells[VARYING].outputs = [new_output("stream", name="stdout", text="3 s")]
@@ -90,11 +83,6 @@ def test_an_output_that_varies_is_kept_until_its_code_changes():
         notebook.cells[VARYING].outputs = [new_output("stream", name="stdout", text="5 s")]
         execute_notebooks.normalize(notebook, kept)
         assert notebook.cells[VARYING].outputs[0].text == text
-
-
-def test_a_progress_bar_leaves_its_last_line():
-    pieces = [new_output("stream", name="stderr", text=text) for text in ("\r 10%", "\r 50%", "\r100%\n")]
-    assert [piece.text for piece in execute_notebooks.merge_streams(pieces)] == ["100%\n"]
 
 
 def test_the_dry_run_sees_a_changed_picture_and_a_changed_text():

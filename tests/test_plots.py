@@ -10,7 +10,6 @@ import torch
 from matplotlib.colors import to_hex, to_rgb
 
 from vit_course import plots
-from vit_course.data import load_test_images
 
 # colors that are next to each other in one figure
 TOGETHER = [
@@ -61,32 +60,6 @@ def test_numbers_are_dark_on_light_and_white_on_dark():
     assert [to_hex(text.get_color()) for text in axes.texts[:2]] == ["#ffffff", plots.INK]
 
 
-def test_a_figure_says_in_words_what_it_shows():
-    """This text is stored beside every picture: screen readers read it, nbval compares it."""
-    figure, axes = plots.subplots(1, 4)
-    plots.show_image(axes[0], torch.rand(3, 8, 8), "T, cut\nin patches")
-    picture = plots.show_matrix(axes[1], torch.rand(3, 4), xlabel="key", ylabel="query")
-    figure.colorbar(picture, ax=axes[1], label="weight")
-    axes[2].plot([1, 2, 3], [3, 2, 1], label="train")
-    axes[2].plot([1, 2, 3], [3, 2, 2], label="valid")
-    axes[2].axhline(2)  # two points: it marks a place
-    axes[2].set(title="loss", xlabel="step")
-    axes[2].legend()
-    axes[3].bar(["a", "b"], [1, 2])
-    figure.suptitle("all")
-    assert repr(figure) == (
-        'Figure: all; picture "T, cut in patches"; picture (query against key); '
-        '2 curves "loss" (step): train, valid; colour scale (weight); 2 bars'
-    )
-
-
-def test_figures_without_titles_are_counted_and_many_are_cut_short():
-    assert repr(plots.show_images(load_test_images())) == "Figure: 6 pictures"
-    assert repr(plots.subplots()[0]) == "Figure: nothing yet"
-    figure, axes = plots.subplots(2, 7)
-    for number, one in enumerate(axes.flat):
-        one.scatter([number], [number])
-        one.set_title(str(number))
-    words = repr(figure)
-    assert words.startswith('Figure: cloud of points "0"; cloud of points "1"')
-    assert words.endswith('cloud of points "11"; and 2 more')
+def test_an_empty_figure_says_so():
+    """What a figure with something in it says is stored in the lessons."""
+    assert repr(plots.subplots()[0]) == "Figure: nothing yet"  # which a rule for notebooks refuses

@@ -4,18 +4,16 @@ import inspect
 import json
 import re
 import statistics
-from pathlib import Path
 
 import nbformat
 import pytest
 import torch
 
-from tools.site_links import lab_anchor
+from tools.site_links import ROOT, lab_anchor
 from tools.write_run_pages import read
 from vit_course import VARIANTS, VisionTransformer, weights
 from vit_course.train.__main__ import parser
 
-ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "pages").glob("*.md")}
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -53,14 +51,6 @@ def test_the_plain_commands_are_those_of_the_makefile():
     """Whoever has no make types the same."""
     options = [re.search(rf"^{name} := (.*)$", MAKEFILE, flags=re.MULTILINE)[1] for name in ("PARALLEL", "NBVAL")]
     assert f".venv/bin/python -m pytest {' '.join(options)} tests notebooks" in PAGES["install"]
-
-
-def test_what_a_page_includes_is_there():
-    for name, page in PAGES.items():
-        for path, options in re.findall(r"```{include} /(\S+)\n(.*?)```", page, re.DOTALL):
-            included = (ROOT / path).read_text(encoding="utf-8") if (ROOT / path).exists() else ""
-            for text in re.findall(r':(?:start-after|end-before): "(.*)"', options):
-                assert text in included, f"{name}.md includes a part of {path}, but {text!r} is not there"
 
 
 def test_every_lesson_is_listed_with_its_own_minutes_here_and_in_start_here():

@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support import assert_equal
-from training_runs import TINY, checkpoints, outcome
+from training_runs import TINY, checkpoints, outcome, records
 
 from vit_course import VisionTransformer, data, training
 from vit_course.augmentation import random_crop, random_flip
@@ -100,10 +100,6 @@ def refused(folder: Path, *options: str) -> str:
         train(folder, *options)
     assert isinstance(ended.value.code, str)  # Python writes it to stderr and exits with status 1
     return ended.value.code
-
-
-def records(folder: Path, name: str = "log.jsonl") -> list[dict]:
-    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
 
 
 def content(folder: Path, name: str) -> dict | list:

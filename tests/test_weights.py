@@ -4,7 +4,6 @@ import json
 
 import pytest
 import torch
-import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from support import SMALL, assert_equal, hugging_face, images_of, parameters_of, randomize_, small_model
 
@@ -101,24 +100,6 @@ def test_a_head_for_other_classes_is_refused_unless_skipped(layout):
     load_weights(other, WRITERS[layout](model), head="skip")
     same(parameters_of(other.head), head)
     same(parameters_of(other.encoder), parameters_of(model.encoder))
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "grid"),
-    [(8, 16, None), (16, (8, 20), None), ((8, 12), (12, 8), (2, 3))],
-    ids=str,
-)
-def test_positions_are_interpolated_to_another_image_size(old, new, grid):
-    model, other = small_model(image_size=old), model_like(image_size=new)
-    load_weights(other, to_timm(model), grid_size=grid)
-    was, now = (one.embedding.patch_embedding.grid_size for one in (model, other))
-    # coordinate by coordinate, to be independent of the code's axes
-    given = model.embedding.pos_embedding.data
-    maps = [given[0, 1:, j].float().reshape(1, 1, *was) for j in range(given.shape[-1])]
-    maps = [F.interpolate(one, size=now, mode="bicubic", antialias=True).flatten() for one in maps]
-    result = other.embedding.pos_embedding.data
-    assert_equal(result[0, 1:], torch.stack(maps, dim=-1).double(), atol=1e-7)
-    assert_equal(result[:, 0], given[:, 0], atol=0)
 
 
 # What is refused, and that nothing is loaded then

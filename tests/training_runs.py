@@ -1,5 +1,6 @@
 """What several test files of the training command use: a tiny run on digits, and what it leaves behind."""
 
+import json
 import shlex
 from pathlib import Path
 
@@ -18,3 +19,8 @@ def outcome(folder: Path) -> dict[str, bytes]:
 def checkpoints(folder: Path) -> list[Path]:
     """Return a run's checkpoints, the last one first."""
     return sorted((folder / "checkpoints").glob("step_*.safetensors"), reverse=True)
+
+
+def records(folder: Path, name: str = "log.jsonl") -> list[dict]:
+    """Return the lines of a log."""
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]

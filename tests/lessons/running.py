@@ -83,18 +83,22 @@ def compare(number, printed):
             assert re.sub(OWN, "", text, flags=re.M) == re.sub(OWN, "", expected, flags=re.M)
 
 
-def keep_all(folder: Path, names: Collection[str] | None = None) -> None:
-    """Keep the worked solutions of these parts, or of all, in ``folder / "my_vit.py"``."""
+def parts_of(number: str) -> dict[str, str]:
+    """Return the parts that a lesson asks for, with the worked solution of each."""
+    notebook = lesson(number)
+    kept = {index: re.match(r"mine\.keep\((\w+)\)", notebook.cells[index + 1].source) for index in solutions(notebook)}
+    return {match[1]: solutions(notebook)[index] for index, match in kept.items() if match}
+
+
+def keep_all(folder: Path, names: Collection[str] = tuple(PARTS)) -> None:
+    """Keep the worked solutions of these parts in ``folder / "my_vit.py"``."""
     with contextlib.chdir(folder), as_run_by_readers():
-        for number in sorted({part.lesson for part in PARTS.values()}):
-            notebook = lesson(number)
-            for index, answer in solutions(notebook).items():
-                kept = re.match(r"mine\.keep\((\w+)\)", notebook.cells[index + 1].source)
-                if kept and (names is None or kept[1] in names):
+        for number in sorted({PARTS[name].lesson for name in names}):
+            imports = next(each.source for each in lesson(number).cells if each.cell_type == "code")
+            for name, answer in parts_of(number).items():
+                if name in names:
                     namespace = {"__name__": "__main__"}
-                    imports = next(each.source for each in notebook.cells if each.cell_type == "code")
                     cell(imports, namespace, f"<imports of lesson {number}>")
-                    for name in PARTS:
-                        namespace[name] = mine.part(name)
-                    cell(answer, namespace, f"<solution of {kept[1]}>")
-                    assert mine.keep(namespace[kept[1]]).passed
+                    namespace |= {other: mine.part(other) for other in PARTS}
+                    cell(answer, namespace, f"<solution of {name}>")
+                    assert mine.keep(namespace[name]).passed

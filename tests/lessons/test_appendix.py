@@ -15,8 +15,6 @@ from support import assert_equal
 from vit_course import EncoderBlock, ImageEmbedding, VisionTransformer, rewritten
 from vit_course.checks.exercises import FoundBlock
 
-CHANGES = ["eps 1e-5", "GELU with tanh", "mean of the patches", "q k v interleaved"]
-
 
 def test_the_counts_tell_the_four_embeddings_apart(lesson_appendix):
     count, images, blackened = (lesson_appendix[name] for name in ("changed_tokens", "images", "blackened"))
@@ -145,14 +143,6 @@ def test_reordered_weights_of_the_post_fit_our_attention(lesson_appendix):
     assert lesson_appendix["relative_change"](ours(lesson_appendix["batch"]), theirs(lesson_appendix["batch"])) > 0.5
 
 
-def test_the_details_move_the_logits_in_the_order_of_the_answer(lesson_appendix):
-    right = lesson_appendix["clothes_logits"]
-    shares = [lesson_appendix["relative_change"](lesson_appendix["changed_logits"][name], right) for name in CHANGES]
-    assert shares == sorted(shares)
-    assert shares[1] < 0.0003
-    assert shares[2] > 1000 * shares[1]
-
-
 def test_one_setting_of_the_answer_makes_the_library_return_our_logits(lesson_appendix):
     (answer,) = {found for text in MARKDOWN for found in re.findall(r"`settings = dict\((.*?)\)`", text)}
     (name, value) = answer.split("=")
@@ -176,10 +166,6 @@ def test_what_the_reader_ranks_the_details_by(lesson_appendix):
 
 
 def test_two_pairs_of_parameters_reveal_the_mistake_of_the_found_block(lesson_appendix):
-    off, new, random = (lesson_appendix[name] for name in ("difference", "new", "random"))
-    found, right = lesson_appendix["found"], lesson_appendix["right"]
-    assert max(off(found, right, new | {name: random[name]}) for name in new) < 1e-12
-    assert off(found, right, random) > 0.1
     assert lesson_appendix["pairs"] == [(f"ln_{norm}.weight", f"ln_{norm}.bias") for norm in (1, 2)]
 
 
@@ -193,7 +179,6 @@ def test_the_line_of_the_answer_repairs_the_found_block(lesson_appendix):
     repaired = type("Repaired", (FoundBlock,), {"norm": names["norm"]})(**lesson_appendix["block_sizes"])
     off, right, random = (lesson_appendix[name] for name in ("difference", "right", "random"))
     assert off(repaired.double().eval(), right, random) < 1e-12
-    assert off(lesson_appendix["repaired"], right, random) > 0.1
 
 
 def test_the_opening_counts_the_predictions_that_change(lesson_appendix):

@@ -1,6 +1,5 @@
 """What the sentences of the opening notebook claim."""
 
-import json
 import statistics
 import tomllib
 
@@ -9,8 +8,7 @@ import torch
 from packaging.requirements import Requirement
 
 from tools.site_links import ROOT
-
-RUNS = ROOT / "resources" / "runs"
+from tools.write_run_pages import read
 
 
 def test_the_exercise_reports_the_mistake_that_the_text_suggests(lesson_00):
@@ -42,12 +40,10 @@ def test_every_package_that_the_course_installs_is_looked_for(lesson_00):
 
 
 def test_the_results_of_the_recorded_runs():
-    digits = [json.loads(line) for line in (RUNS / "digits_runs.jsonl").read_text(encoding="utf-8").splitlines()]
-    results = [run["result"] for run in digits]
+    results = [run["result"] for run in read("digits")]
     assert round(100 * statistics.median(result["test_accuracy"] for result in results)) == 98
     assert round(statistics.median(result["seconds"] for result in results) / 60) == 1
-    lines = (RUNS / "fashion_mnist_runs.jsonl").read_text(encoding="utf-8").splitlines()
-    (long,) = [run for run in map(json.loads, lines) if "--preset long" in run["command"]]
+    (long,) = [run for run in read("fashion_mnist") if "--preset long" in run["command"]]
     assert "--nproc_per_node=2" in long["command"]
     assert round(100 * long["result"]["test_accuracy"]) == 91
     assert round(long["result"]["seconds"] / 60) == 21

@@ -5,31 +5,16 @@ import torch
 from tools import draw_figures
 
 
-def test_one_token_changes_before_attention_and_all_after(lesson_03):
-    assert (lesson_03["change"] > 1e-4).nonzero().flatten().tolist() == [6]
-    assert (lesson_03["change_after"] > 1e-3).all()
-
-
-def test_the_arithmetic_of_three_tokens(lesson_03):
-    weights, mixed = lesson_03["hand_weights"], lesson_03["hand_mixed"]
-    torch.testing.assert_close(weights[0], torch.tensor([0.42, 0.16, 0.42]), atol=0.005, rtol=0)
-    torch.testing.assert_close(mixed[0], torch.tensor([0.84, 0.58]), atol=0.005, rtol=0)
-
-
 def test_the_figure_of_one_head_has_the_matrices_of_the_code(lesson_03):
     assert [list(map(float, row)) for row in draw_figures.THREE.values()] == lesson_03["three"].tolist()
     assert list(draw_figures.THREE) == lesson_03["names"]
     for name, matrix in draw_figures.PROJECTIONS.items():
         assert torch.equal(torch.tensor(matrix).float(), lesson_03[f"to_{name}"])
-    assert [round(value, 1) for value in lesson_03["output_qk"].flatten().tolist()] == [24.0, 22.7, 24.6]
 
 
 def test_softmax_saturates_without_the_division(lesson_03):
-    scores = lesson_03["random_scores"]
-    weights = scores.softmax(dim=-1)
-    assert weights[0].max() > 0.99
-    assert round(weights.amax(dim=-1).median().item(), 2) == 0.81
-    assert (scores[0] / 8).softmax(dim=-1).max() < 0.2
+    largest = lesson_03["random_scores"].softmax(dim=-1).amax(dim=-1)
+    assert round(largest.median().item(), 2) == 0.81
 
 
 def test_gradients_vanish_where_the_softmax_is_saturated(lesson_03):

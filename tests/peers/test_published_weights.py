@@ -59,15 +59,15 @@ def test_mean_pooling_equals_timms_without_fc_norm():
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
-    [((16, 16), (24, 24)), ((24, 24), (8, 8)), ((8, 12), (16, 24))],
+    ("old", "new", "grid_size"),
+    [((16, 16), (24, 24), None), ((24, 24), (8, 8), (6, 6)), ((8, 12), (16, 24), (2, 3)), ((8, 12), (12, 8), (2, 3))],
 )
-def test_positions_are_interpolated_as_timm_does_it(old, new):
+def test_positions_are_interpolated_as_timm_does_it(old, new, grid_size):
     from timm.layers import resample_abs_pos_embed
 
     theirs, model = timms(img_size=old), small_model(image_size=new)
     grids = [[side // 4 for side in size] for size in (old, new)]
-    load_weights(model, theirs.state_dict(), grid_size=tuple(grids[0]))
+    load_weights(model, theirs.state_dict(), grid_size=grid_size)
     expected = resample_abs_pos_embed(theirs.pos_embed.data, new_size=grids[1], old_size=grids[0])
     assert_equal(model.embedding.pos_embedding.data, expected, atol=0)
     theirs.set_input_size(img_size=new)

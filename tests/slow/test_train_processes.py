@@ -23,12 +23,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tqdm import tqdm
-from training_runs import TINY, checkpoints, outcome
+from training_runs import TINY, checkpoints, outcome, records
 
+from tools.site_links import ROOT
 from vit_course.train import loop
 from vit_course.train.__main__ import main
 
-ROOT = Path(__file__).resolve().parents[2]
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["vit_course.train.__main__", "sklearn.datasets", "sklearn.model_selection"])
 SHORT = shlex.split("--epochs 2 --batch-size 256 --checkpoint-steps 1")  # two steps an epoch
@@ -100,10 +100,6 @@ def die_at(call: str, number: int) -> None:
 
 def said(folder: Path) -> str:
     return folder.with_name("said").read_text()
-
-
-def records(folder: Path) -> list[dict]:
-    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
 
 
 # Killed
