@@ -3,11 +3,8 @@
 import pytest
 import torch
 from firefox import running_firefox
-from test_engine import differing, expected
+from test_engine import IMAGES, MODEL, differing, expected
 from test_explore import CALLS, STATES, made, write_page
-
-from vit_course.data import load_sample
-from vit_course.weights import load_trained
 
 READ = """[...document.querySelectorAll(".vit-figure")].map(
     (figure) => [figure.querySelector("[role=status]").textContent, figure.values && [...figure.values]])"""
@@ -25,9 +22,7 @@ def test_the_explorer_computes_what_pytorch_computes_and_says_why(firefox, explo
     firefox.evaluate("window.engine = vit.readModel(vit.fromPlanes(vit.shipped.model)), 0")
     assert differing(firefox, 3) == set()
     firefox.click('[data-part="weights"] .vit-cells', x=30.5 / 50, y=0.5 / 50)
-    model, _ = load_trained("fashion_mnist")
-    with torch.no_grad():
-        weight = expected(model, load_sample().normalized().images[:1])["layers.1.weights"][0, 0, 30]
+    weight = expected(MODEL, IMAGES[:1])["layers.1.weights"][0, 0, 30]
     assert firefox.evaluate("document.querySelector('#why output').textContent") == f"{weight:.4f}"
 
 
