@@ -29,12 +29,10 @@ COMPUTE = """
     const record = vit.forward(engine, image, window.changes ?? {});
     results.push(...(names ?? Object.keys(record)).map((name) => [name, record[name].shape, record[name].data]));
   }
-  const parts = results.map(([, , data]) => new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
-  return new Blob(parts).arrayBuffer().then((all) => {
-    const reader = new FileReader();
-    reader.readAsDataURL(new Blob([all]));
-    return new Promise((done) => { reader.onload = () => done(reader.result.split(",")[1] ?? ""); });
-  }).then((numbers) => ({ numbers, parts: results.map(([name, shape]) => [name, shape]) }));
+  const parts = results.map(([name, shape]) => [name, shape]);
+  const reader = new FileReader();
+  reader.readAsDataURL(new Blob(results.map(([, , data]) => data)));
+  return new Promise((done) => { reader.onload = () => done({ numbers: reader.result.split(",")[1], parts }); });
 }
 """
 SPOILS = {

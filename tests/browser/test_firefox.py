@@ -1,13 +1,9 @@
 """The explorer and the lessons' figures compute and respond in Firefox too; the other tests use Chromium."""
 
 import pytest
-import torch
 from firefox import running_firefox
 from test_engine import IMAGES, MODEL, differing, expected
-from test_explore import CALLS, STATES, made, write_page
-
-READ = """[...document.querySelectorAll(".vit-figure")].map(
-    (figure) => [figure.querySelector("[role=status]").textContent, figure.values && [...figure.values]])"""
+from test_explore import CALLS, STATES, differences, made, write_page
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +25,6 @@ def test_the_explorer_computes_what_pytorch_computes_and_says_why(firefox, explo
 def test_the_figures_have_the_words_and_values_of_python_and_follow_a_click(firefox, tmp_path):
     views = [made(call, state) for call, states in STATES.items() for state in states[:3]]
     firefox.goto(write_page(tmp_path / "page.html", views))
-    shown = firefox.evaluate(READ)
-    assert [text for text, _ in shown] == [view.text for view in views]
-    for (_, values), view in zip(shown, views, strict=True):
-        assert (values is None) == (view.values is None)
-        if values is not None:
-            theirs = view.values.flatten().double()
-            torch.testing.assert_close(torch.tensor(values).double(), theirs, rtol=1e-5, atol=1e-6)
+    assert differences(firefox, views) == []
     firefox.click(".vit-figure.attention .vit-cells", x=5.5 / 7, y=1.5 / 7)
-    assert firefox.evaluate(READ)[0][0] == made(CALLS["attention"], dict(selected=(1, 5))).text
+    assert differences(firefox, [made(CALLS["attention"], dict(selected=(1, 5))), *views[1:]]) == []
