@@ -4,7 +4,6 @@ It is graded once: the run is killed on its way, and goes on. Every mark is stat
 """
 
 import copy
-import csv
 import fcntl
 import json
 import os
@@ -17,7 +16,7 @@ import time
 
 import nbformat
 import pytest
-from course import command, handed_in, put, write_class
+from course import command, handed_in, put, rows_of, write_class
 from lessons.plain import plain_source
 from nbformat.v4 import new_code_cell, new_markdown_cell
 from nbgrader.apps.api import NbGraderAPI
@@ -132,10 +131,10 @@ CLASS = {
     "no-labels": (lambda: damaged(DAMAGES["no labels"]), FULL, ""),
     "no-ids": (lambda: damaged(DAMAGES["no labels, no ids"]), FULL, "the text told which"),
     "endless-cell": (lambda: first_cell("while True:\n    pass"), FULL, "stopped after"),
-    "endless-function": (lambda: solved(patchify=HANGS), WITHOUT_PATCHIFY, ""),
+    "endless-function": (lambda: solved(patchify=HANGS), WITHOUT_PATCHIFY, "patchify-test: stopped after"),
     "interrupt-proof": (lambda: first_cell(INTERRUPT_PROOF), FULL, "stopped after"),
     "exit": (lambda: first_cell("import os\nos._exit(0)"), FULL, "ended itself"),
-    "exit-in-function": (lambda: solved(patchify=ENDS), WITHOUT_PATCHIFY, ""),
+    "exit-in-function": (lambda: solved(patchify=ENDS), WITHOUT_PATCHIFY, "the process ended itself"),
     "memory": (lambda: first_cell("hoard = [bytearray(2**28) for _ in range(1000)]"), FULL, ""),
     "forks": (lambda: first_cell("import os\nwhile True:\n    os.fork()"), FULL, ""),
     "flood": (lambda: first_cell("for _ in range(10**5):\n    print('x' * 1000)"), FULL, ""),
@@ -212,13 +211,6 @@ def session_of(pid):
     listing = subprocess.run(["ps", "-eo", "sid,stat,args"], capture_output=True, text=True, check=True).stdout
     rows = [line.split(maxsplit=2) for line in listing.splitlines()]
     return [row for row in rows if row[0] == str(pid) and not row[1].startswith("Z")]
-
-
-def rows_of(folder):
-    """Return the rows of grades.csv by student."""
-    assert command("grades", "--class", folder).returncode == 0
-    with (folder / "grades.csv").open(encoding="utf-8", newline="") as file:
-        return {row["student_id"]: row for row in csv.DictReader(file)}
 
 
 def test_every_mark_is_as_expected(graded):

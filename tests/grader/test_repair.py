@@ -280,21 +280,18 @@ def test_what_is_no_notebook(tmp_path, content, cause):
 
 
 def test_what_is_no_file(tmp_path):
-    path = tmp_path / "assignment_01.ipynb"
-    with pytest.raises(Unreadable, match="it cannot be opened: No such file"):
-        read_notebook(path)
-    path.mkdir()
-    with pytest.raises(Unreadable, match="not an ordinary file"):
-        read_notebook(path)
-    pipe = tmp_path / "pipe.ipynb"
-    os.mkfifo(pipe)
-    with pytest.raises(Unreadable, match="not an ordinary file"):
-        read_notebook(pipe)
-    (tmp_path / "real.ipynb").write_text(good(), encoding="utf-8")
-    link = tmp_path / "link.ipynb"
-    link.symlink_to(tmp_path / "real.ipynb")
-    with pytest.raises(Unreadable, match="link to another one"):
-        read_notebook(link)
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "real").write_text(good(), encoding="utf-8")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    for name, cause in {
+        "missing": "it cannot be opened: No such file",
+        "folder": "not an ordinary file",
+        "pipe": "not an ordinary file",
+        "link": "link to another one",
+    }.items():
+        with pytest.raises(Unreadable, match=cause):
+            read_notebook(tmp_path / name)
 
 
 def test_what_is_too_large(tmp_path, monkeypatch):
