@@ -53,8 +53,8 @@ def test_from_the_teacher_to_the_student_and_back(tmp_path, course, nbgrader, mo
     nbgrader(folder, teacher, "collect", "assignment_01")
     (name,) = [each.name for each in (folder / "submitted").iterdir()]
     assert command("grade", "--class", folder).returncode == 0
-    ((student, row),) = rows_of(folder).items()
-    assert (student, row["assignment_01 (max 10)"]) == (name, "8")
+    (row,) = rows_of(folder).values()
+    assert (row["student_id"], row["assignment_01 (max 10)"]) == (name, "8")
     assert command("feedback", "--class", folder).returncode == 0
     nbgrader(folder, teacher, "release_feedback", "assignment_01")
     nbgrader(desk, student, "fetch_feedback", "assignment_01")
