@@ -155,6 +155,6 @@ def barriers(page: Page) -> list[str]:
 WATCH_SHIFTS = """
     window.shift = 0;
     new PerformanceObserver(list => {
-        for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shift += entry.value;
+        for (const entry of list.getEntries()) window.shift += entry.value;
     }).observe({type: "layout-shift", buffered: true});
 """

@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 import torch
+from firefox import Firefox
 from lab import Lab, notebook, run_all, wait_for_cells
 from lab_findings import visible_findings
 from nbformat.v4 import new_code_cell
@@ -38,6 +39,8 @@ HEAD = """<html lang="en"><meta name="viewport" content="width=device-width">
 <style>[data-theme="dark"] { background: #14171d; }</style>"""
 OTHER_THEME = """[...document.querySelectorAll(".vit-figure")].filter(
     figure => figure.style.colorScheme !== document.documentElement.dataset.theme).map(figure => figure.className)"""
+READ = """[...document.querySelectorAll(".vit-figure")].map(
+    figure => [figure.querySelector("[role=status]").textContent, figure.values && [...figure.values]])"""
 DIGITS = "explore.patches(sample.images[0])"
 BATCH = "explore.einops(letters)"
 PATTERNS = [  # operation, pattern, sizes, reduction: right ones, then one for each of einops' messages
@@ -145,15 +148,12 @@ def stored(view) -> dict:
     return json.loads(json.dumps(view._repr_mimebundle_()[1][STORED]))
 
 
-def differences(page: Page, views) -> list[str]:
+def differences(page: Page | Firefox, views) -> list[str]:
     """Return the words of Python that the page has not, and name the figures whose values differ."""
-    figures = page.locator(".vit-figure")
-    expect(figures).to_have_count(len(views))
     found = []
-    for figure, view in zip(figures.all(), views, strict=True):
-        if figure.get_by_role("status").text_content() != view.text:
-            found.append(f"{figure.get_by_role('status').text_content()} instead of {view.text}")
-        ours = figure.evaluate("figure => figure.values && [...figure.values]")
+    for (words, ours), view in zip(page.evaluate(READ), views, strict=True):
+        if words != view.text:
+            found.append(f"{words} instead of {view.text}")
         theirs = None if view.values is None else view.values.flatten().double()
         if (ours is None) != (theirs is None) or (
             ours is not None and not torch.allclose(torch.tensor(ours).double(), theirs, rtol=1e-5, atol=1e-6)

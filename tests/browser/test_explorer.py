@@ -4,7 +4,6 @@ import copy
 import gzip
 import json
 import re
-import shutil
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -12,17 +11,12 @@ import pytest
 import torch
 from PIL import Image
 from playwright.sync_api import expect
-from site_checks import DESKTOP, PHONE, Traffic, barriers, overflow, show
-from test_engine import expected
+from site_checks import DESKTOP, PHONE, WATCH_SHIFTS, Traffic, barriers, overflow, show
+from test_engine import ABOUT, IMAGES, MODEL, SAMPLE, expected, random_checkpoint
+from test_explore import press
 
 from tools.site_links import ROOT
-from vit_course import VisionTransformer
-from vit_course.data import load_sample
 from vit_course.inside import silence_heads
-from vit_course.weights import load_trained, packed_with_checksum
-
-MODEL, ABOUT = load_trained("fashion_mnist")
-IMAGES = load_sample().normalized().images
 
 
 @pytest.fixture
@@ -51,14 +45,6 @@ def assert_bars(page, model, images):
     torch.testing.assert_close(bars(page), model(images)[0].softmax(dim=-1), rtol=0, atol=6e-4)
 
 
-def click_cell(page, part, row, column, rows, columns):
-    """Click a cell of a map."""
-    cells = page.locator(f'[data-part="{part}"] .vit-cells')
-    cells.scroll_into_view_if_needed()
-    box = cells.bounding_box()
-    cells.click(position={"x": (column + 0.5) * box["width"] / columns, "y": (row + 0.5) * box["height"] / rows})
-
-
 def table(page):
     """Return the rows of the arithmetic: the name and the numbers."""
     rows = page.locator("#why tbody tr")
@@ -73,6 +59,7 @@ def test_the_tour_is_true(page):
     words = []
     while page.locator("#tour").is_visible():
         words.append(page.locator("#tour-words").inner_text())
+        expect(page.locator("#tour-title")).to_have_text(re.compile(rf"^{len(words)} of 12: \w+"))
         expect(page.locator(".toured")).to_have_count(1)
         expect(page.locator(".toured")).to_be_in_viewport()
         if len(words) == 6:
@@ -100,7 +87,7 @@ def test_a_map_is_laid_over_the_image_and_the_key_token_is_outlined(page):
         expect(page.get_by_role("radio", name="attention")).to_be_checked()
     page.locator("#play").click()  # stops
     page.evaluate("explorer.set({ layer: 2 })")
-    click_cell(page, "weights", 25, 17, 50, 50)
+    press(page.locator('[data-part="weights"]'), (25, 17), (50, 50))
     words = "layer 2, head 1, patch 24 (row 3, column 3) attends to patch 16 (row 2, column 2)"
     expect(page.locator("#why .place")).to_have_text(words)
     for part in ("keys", "values"):
@@ -133,19 +120,16 @@ def test_what_changes_stays_in_sight_and_in_its_place(page):
 
 
 def test_the_code_computes_the_number_and_the_class_token_has_no_pixels(page):
-    code = page.locator("#why code")
-    page.evaluate("explorer.set({ token: 0, cell: 'tokens:0.0' })")
-    expect(code).to_contain_text("torch.cat")
+    lines = {"tokens:0.0": "torch.cat", "tokens:1.0": "self.projection(", "patches:1.0": "/ self.std"}
+    for cell, code in lines.items():
+        page.evaluate("cell => explorer.set({ token: 0, cell })", cell)
+        expect(page.locator("#why code")).to_contain_text(code)
     expect(page.locator("#zoom figcaption")).to_be_hidden()
-    page.evaluate("explorer.set({ cell: 'tokens:1.0' })")
-    expect(code).to_contain_text("self.projection(")
-    page.evaluate("explorer.set({ cell: 'patches:1.0' })")
-    expect(code).to_contain_text("/ self.std")
 
 
 @torch.no_grad()
 def test_images_that_the_model_gets_wrong_are_marked(page):
-    labels, answers = load_sample().labels[:24], MODEL(IMAGES[:24]).argmax(dim=1)
+    labels, answers = SAMPLE.labels[:24], MODEL(IMAGES[:24]).argmax(dim=1)
     wrong = page.locator("#images .wrong").evaluate_all("all => all.map((image) => Number(image.dataset.image))")
     assert wrong == (labels != answers).nonzero().flatten().tolist()
     expect(page.locator("#images .wrong").first).to_have_attribute("title", re.compile("predicts T-shirt/top$"))
@@ -155,7 +139,7 @@ def test_a_click_shows_the_arithmetic_of_an_attention_weight(page):
     """Query, key, their products, the score, the softmax, and weight times value: all as PyTorch computes them."""
     layer, head, i, j = 2, 1, 25, 17
     page.get_by_role("button", name=f"Show layer {layer}, head {head}", exact=True).click()
-    click_cell(page, "weights", i, j, 50, 50)
+    press(page.locator('[data-part="weights"]'), (i, j), (50, 50))
     record = {name.removeprefix(f"layers.{layer}."): tensor for name, tensor in expected(MODEL, IMAGES[:1]).items()}
     query, key = record["queries"][head, i], record["keys"][head, j]
     score, weight = record["scores"][head, i, j], record["weights"][head, i, j]
@@ -270,11 +254,10 @@ def test_patches_that_are_left_out_and_their_effects(page):
     assert f"{before:.2f}" == "4.16"  # the last step of the tour says both
     assert falls.max() < 0.06
     torch.testing.assert_close(torch.tensor(page.evaluate("explorer.falls")), falls, rtol=0, atol=1e-4)
-    box = page.locator("#picture .vit-cells").bounding_box()
+    picture = page.locator("#picture")
 
     def told(patch):
-        row, column = divmod(patch, 7)
-        page.mouse.move(box["x"] + (column + 0.5) * box["width"] / 7, box["y"] + (row + 0.5) * box["height"] / 7)
+        press(picture, divmod(patch, 7), (7, 7), how="hover")
         return page.locator(".vit-tip").inner_text()
 
     assert f"falls by {falls.max():.3f}" in told(falls.argmax().item())
@@ -289,8 +272,8 @@ def test_patches_that_are_left_out_and_their_effects(page):
     page.locator("#reset").click()
     page.get_by_role("radio", name="leave out").check()
     expect(page.locator("#without-words")).to_be_visible()
-    for row, column in [(2, 5), (3, 4)]:
-        page.mouse.click(box["x"] + (column + 0.5) * box["width"] / 7, box["y"] + (row + 0.5) * box["height"] / 7)
+    for patch in [(2, 5), (3, 4)]:
+        press(picture, patch, (7, 7))
     assert told(2 * 7 + 5).endswith("left out")
     wanted = logits_without(2 * 7 + 5, 3 * 7 + 4).softmax(dim=-1)
     torch.testing.assert_close(bars(page), wanted, rtol=0, atol=6e-4)
@@ -349,27 +332,22 @@ def test_a_photo_is_cut_reduced_and_inverted(page, tmp_path):
 
 
 def test_another_checkpoint_takes_the_model_s_place(page, tmp_path):
-    sizes = dict(image_size=(8, 8), patch_size=2, in_channels=1, num_layers=2, num_heads=2, hidden_dim=8, mlp_dim=12)
-    torch.manual_seed(0)
-    model = VisionTransformer(**sizes, num_classes=3).eval()
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.4)
-    saved = sizes | dict(image_size=[8, 8], num_classes=3, pool="token")
-    about = dict(model=saved, class_names=["one", "two", "three"], mean=[0.3], std=[0.4], dataset="none")
-    (tmp_path / "weights.safetensors").write_bytes(packed_with_checksum(model.state_dict(), about))
+    sizes = dict(image_size=[8, 8], patch_size=2, in_channels=1, num_layers=2, num_heads=2, hidden_dim=8, mlp_dim=12)
+    model, packed = random_checkpoint(sizes | dict(num_classes=3, pool="token"), mean=[0.3], std=[0.4])
+    (tmp_path / "weights.safetensors").write_bytes(packed)
     page.locator("#file").set_input_files(tmp_path / "weights.safetensors")
     expect(page.locator("#bars li")).to_have_count(3)
     expect(page.locator("#heads button")).to_have_count(4)
     pixels = torch.tensor(page.evaluate("[...explorer.picture.data]")).reshape(1, 1, 8, 8)
     assert_bars(page, model, (pixels - 0.3) / 0.4)
-    click_cell(page, "embedding", 3, 5, 17, 8)
+    press(page.locator('[data-part="embedding"]'), (3, 5), (17, 8))
     expect(page.locator("#why .place")).to_have_text("patch 2 (row 0, column 2), feature 5")
     page.locator("#zoom .vit-cells").click(position={"x": 40, "y": 40})  # the last of 2 x 2 pixels, 24 px each
     expect(page.locator("#why .place")).to_have_text("patch 2, value 3")
-    shutil.copyfile(tmp_path / "weights.safetensors", tmp_path / "cut.safetensors")
-    (tmp_path / "cut.safetensors").write_bytes((tmp_path / "weights.safetensors").read_bytes()[:1000])
+    (tmp_path / "cut.safetensors").write_bytes(packed[:1000])
     page.locator("#file").set_input_files(tmp_path / "cut.safetensors")
-    expect(page.locator("#problem")).to_contain_text("This is not a checkpoint")
+    refused = "This is not a checkpoint that the course's training command saved."
+    expect(page.locator("#problem")).to_contain_text(refused)
 
 
 def test_by_keys_alone_and_in_words(page):
@@ -467,17 +445,13 @@ def test_only_what_has_changed_is_computed_and_drawn(page):
 def test_nothing_jumps(explorer_page, new_page):
     """The sum of layout shifts while the page opens and is used; below 0.1 is called good."""
     page = new_page()
-    page.add_init_script(
-        """window.shifts = 0; new PerformanceObserver((list) => {
-            for (const entry of list.getEntries()) window.shifts += entry.value;
-        }).observe({ type: "layout-shift", buffered: true });"""
-    )
+    page.add_init_script(WATCH_SHIFTS)
     page.goto(explorer_page + "#image=0")
     for number in range(1, 4):
         page.locator(f'#images button[data-image="{number}"]').click()
         page.evaluate("explorer.set({ layer: 2, cell: 'layers.2.scores:0.3.4' })")
     page.evaluate("new Promise((done) => setTimeout(done, 300))")
-    assert page.evaluate("window.shifts") < 0.1
+    assert page.evaluate("window.shift") < 0.1
 
 
 def test_the_page_of_the_site_is_whole_has_no_barriers_and_the_tour_ends(home, site, new_page):
@@ -487,13 +461,9 @@ def test_the_page_of_the_site_is_whole_has_no_barriers_and_the_tour_ends(home, s
     expect(page.locator("#answer")).to_have_text("Ankle boot 90.9 %")
     expect(page.locator("#tour")).to_be_visible()
     problems = []
-    title = page.locator("#tour-title")
-    steps = int(title.inner_text().split(":")[0].split(" of ")[1])
-    for step in range(1, steps + 1):
-        expect(title).to_have_text(re.compile(rf"^{step} of {steps}: \w+"))
+    while page.locator("#tour").is_visible():
         problems += overflow(page)
         page.locator("#tour-next").click()
-    expect(page.locator("#tour")).to_be_hidden()
     expect(page).not_to_have_url(re.compile("step="))  # the address is written after the page is drawn
     page.reload()
     expect(page.locator("#answer")).to_have_text("T-shirt/top 52.2 %")  # the image of the last step, unchanged

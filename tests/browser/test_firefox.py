@@ -1,16 +1,9 @@
 """The explorer and the lessons' figures compute and respond in Firefox too; the other tests use Chromium."""
 
 import pytest
-import torch
 from firefox import running_firefox
-from test_engine import differing, expected
-from test_explore import CALLS, STATES, made, write_page
-
-from vit_course.data import load_sample
-from vit_course.weights import load_trained
-
-READ = """[...document.querySelectorAll(".vit-figure")].map(
-    (figure) => [figure.querySelector("[role=status]").textContent, figure.values && [...figure.values]])"""
+from test_engine import IMAGES, MODEL, differing, expected
+from test_explore import CALLS, STATES, differences, made, write_page
 
 
 @pytest.fixture(scope="module")
@@ -25,21 +18,13 @@ def test_the_explorer_computes_what_pytorch_computes_and_says_why(firefox, explo
     firefox.evaluate("window.engine = vit.readModel(vit.fromPlanes(vit.shipped.model)), 0")
     assert differing(firefox, 3) == set()
     firefox.click('[data-part="weights"] .vit-cells', x=30.5 / 50, y=0.5 / 50)
-    model, _ = load_trained("fashion_mnist")
-    with torch.no_grad():
-        weight = expected(model, load_sample().normalized().images[:1])["layers.1.weights"][0, 0, 30]
+    weight = expected(MODEL, IMAGES[:1])["layers.1.weights"][0, 0, 30]
     assert firefox.evaluate("document.querySelector('#why output').textContent") == f"{weight:.4f}"
 
 
 def test_the_figures_have_the_words_and_values_of_python_and_follow_a_click(firefox, tmp_path):
     views = [made(call, state) for call, states in STATES.items() for state in states[:3]]
     firefox.goto(write_page(tmp_path / "page.html", views))
-    shown = firefox.evaluate(READ)
-    assert [text for text, _ in shown] == [view.text for view in views]
-    for (_, values), view in zip(shown, views, strict=True):
-        assert (values is None) == (view.values is None)
-        if values is not None:
-            theirs = view.values.flatten().double()
-            torch.testing.assert_close(torch.tensor(values).double(), theirs, rtol=1e-5, atol=1e-6)
+    assert differences(firefox, views) == []
     firefox.click(".vit-figure.attention .vit-cells", x=5.5 / 7, y=1.5 / 7)
-    assert firefox.evaluate(READ)[0][0] == made(CALLS["attention"], dict(selected=(1, 5))).text
+    assert differences(firefox, [made(CALLS["attention"], dict(selected=(1, 5))), *views[1:]]) == []

@@ -23,14 +23,7 @@ TEXTS = [path.stem + ".html" for path in sorted((ROOT / "docs" / "pages").glob("
 NOTEBOOKS = [path.relative_to(ROOT).with_suffix(".html").as_posix() for path in lessons() + assignments()]
 CASES = [path.replace(".ipynb", ".html") for path in clinic_pages() if path != CLINIC]
 PAGES = [*TEXTS, "api/index.html", *(f"api/{name}.html" for name in modules()), *NOTEBOOKS, *CASES]
-KINDS = [
-    "index.html",
-    "results.html",
-    "search.html",
-    "api/attention.html",
-    LESSON,
-    CASES[0],
-]
+KINDS = ["index.html", "results.html", "search.html", "api/attention.html", LESSON, CASES[0]]
 
 
 @pytest.fixture(scope="module")
@@ -201,9 +194,8 @@ def test_every_page_is_there_and_described_and_asks_nobody_else_for_anything(sit
         assert not re.findall(r'\bsrc="https?:|<link rel="(?:stylesheet|preload)"[^>]*href="https?:', text), name
         files = {(site / name).parent / unquote(source) for source in re.findall(r'<img[^>]*\bsrc="([^"]+)"', text)}
         assert sum(path.stat().st_size for path in files | {site / name}) <= 1_500_000, name
-    assert (
-        len(undescribed('<article><img alt="" width="1"><img alt="three plain words"><img alt="a b c" width="1">')) == 2
-    )
+    pictures = '<article><img alt="" width="1"><img alt="three plain words"><img alt="a b c" width="1">'
+    assert len(undescribed(pictures)) == 2
 
 
 def test_a_page_that_is_missing_leads_back_and_a_link_elsewhere_shows_a_picture(site):

@@ -1,11 +1,12 @@
 """A course of two small assignments, and submissions to it as students hand them in."""
 
 import copy
+import csv
 import io
 import json
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
@@ -108,17 +109,15 @@ def put(folder: Path, student: str, content, assignment: str = "assignment_01", 
     return path
 
 
-@dataclass
-class Done:
-    """What a command said."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def command(*words) -> Done:
+def command(*words) -> CompletedProcess:
     """Run one of the teacher's commands in this process."""
     with redirect_stdout(io.StringIO()) as stdout, redirect_stderr(io.StringIO()) as stderr:
         returncode = main([str(word) for word in words])
-    return Done(returncode, stdout.getvalue(), stderr.getvalue())
+    return CompletedProcess(words, returncode, stdout.getvalue(), stderr.getvalue())
+
+
+def rows_of(folder: Path) -> dict[str, dict[str, str]]:
+    """Return the rows of grades.csv by student."""
+    assert command("grades", "--class", folder).returncode == 0
+    with (folder / "grades.csv").open(encoding="utf-8", newline="") as file:
+        return {row["student_id"]: row for row in csv.DictReader(file)}

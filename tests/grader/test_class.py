@@ -4,7 +4,6 @@ It is graded once: the run is killed on its way, and goes on. Every mark is stat
 """
 
 import copy
-import csv
 import fcntl
 import json
 import os
@@ -17,16 +16,16 @@ import time
 
 import nbformat
 import pytest
-from course import command, handed_in, put, write_class
+from course import command, handed_in, put, rows_of, write_class
 from lessons.plain import plain_source
 from nbformat.v4 import new_code_cell, new_markdown_cell
-from nbgrader.api import Gradebook
 from nbgrader.apps.api import NbGraderAPI
 from nbgrader.coursedir import CourseDirectory
+from test_repair import DAMAGES, only
 
 from grader.gradebook import ClassFolder
 from grader.release import student_edition
-from grader.source import ASSIGNMENTS, is_test, load_all, nbgrader_of
+from grader.source import ASSIGNMENTS, load_all, worked_solution
 from vit_course import VisionTransformer
 
 SOURCES = load_all(ASSIGNMENTS / "source")
@@ -37,13 +36,8 @@ WITHOUT_PATCHIFY = FULL - 4
 
 def solved(name=FIRST, **changes):
     """Return the student edition with the worked solutions; ``changes`` are texts by cell id, with ``_`` for ``-``."""
-    solutions = {cell.id: cell.source for cell in SOURCES[name].notebook.cells if nbgrader_of(cell).get("solution")}
-    texts = {id: re.sub(r"^ *### (BEGIN|END) SOLUTION\n?", "", text, flags=re.M) for id, text in solutions.items()}
-    texts |= {id.replace("_", "-"): text for id, text in changes.items()}
-    notebook = student_edition(SOURCES[name])
-    for cell in notebook.cells:
-        cell.source = texts.get(cell.id, cell.source)
-    return notebook
+    texts = {cell.id: cell.source for cell in worked_solution(SOURCES[name]).cells}
+    return handed_in(SOURCES[name], **texts | changes)
 
 
 def first_cell(code, **changes):
@@ -53,42 +47,10 @@ def first_cell(code, **changes):
     return notebook
 
 
-def edited(edit, **changes):
-    """Return a solved notebook on which ``edit`` was let loose, cell by cell; it returns what stays."""
+def damaged(damage, **changes):
+    """Return a solved notebook to which something was done."""
     notebook = solved(**changes)
-    notebook.cells = [kept for cell in notebook.cells for kept in edit(cell)]
-    return notebook
-
-
-def with_checks(text):
-    """Return an edit that replaces every check."""
-
-    def edit(cell):
-        cell.source = text if is_test(cell) else cell.source
-        return [cell]
-
-    return edit
-
-
-def more_points(cell):
-    """Make every cell worth more."""
-    if "points" in nbgrader_of(cell):
-        cell.metadata["nbgrader"]["points"] = 100
-    return [cell]
-
-
-def without_labels(cell):
-    """Strip nbgrader's metadata."""
-    cell.metadata = {}
-    return [cell]
-
-
-def bare():
-    """Return a notebook as an old editor stores it: no labels, no cell ids."""
-    notebook = edited(without_labels)
-    notebook.nbformat_minor = 4
-    for cell in notebook.cells:
-        del cell["id"]
+    damage(notebook)
     return notebook
 
 
@@ -159,20 +121,20 @@ CLASS = {
     "patched-torch": (lambda: first_cell(PATCH_TORCH, patchify=NAIVE), WITHOUT_PATCHIFY, ""),
     "patched-course": (lambda: first_cell(PATCH_COURSE, patchify=NAIVE), WITHOUT_PATCHIFY, ""),
     "edited-checks": (
-        lambda: edited(with_checks("assert True"), patchify=NAIVE),
+        lambda: damaged(DAMAGES["easy checks"], patchify=NAIVE),
         WITHOUT_PATCHIFY,
         "the check of Task 3 had been changed",
     ),
-    "deleted-checks": (lambda: edited(lambda cell: [] if is_test(cell) else [cell]), FULL, "check of Task 3"),
-    "more-points": (lambda: edited(more_points, patchify=NAIVE), WITHOUT_PATCHIFY, ""),
-    "twice": (lambda: edited(lambda cell: [cell, copy.deepcopy(cell)]), FULL, ""),
-    "no-labels": (lambda: edited(without_labels), FULL, ""),
-    "no-ids": (bare, FULL, "the text told which"),
+    "deleted-checks": (lambda: damaged(DAMAGES["no checks"]), FULL, "check of Task 3"),
+    "more-points": (lambda: damaged(DAMAGES["more points"], patchify=NAIVE), WITHOUT_PATCHIFY, ""),
+    "twice": (lambda: damaged(DAMAGES["twice"]), FULL, ""),
+    "no-labels": (lambda: damaged(DAMAGES["no labels"]), FULL, ""),
+    "no-ids": (lambda: damaged(DAMAGES["no labels, no ids"]), FULL, "the text told which"),
     "endless-cell": (lambda: first_cell("while True:\n    pass"), FULL, "stopped after"),
-    "endless-function": (lambda: solved(patchify=HANGS), WITHOUT_PATCHIFY, ""),
+    "endless-function": (lambda: solved(patchify=HANGS), WITHOUT_PATCHIFY, "patchify-test: stopped after"),
     "interrupt-proof": (lambda: first_cell(INTERRUPT_PROOF), FULL, "stopped after"),
     "exit": (lambda: first_cell("import os\nos._exit(0)"), FULL, "ended itself"),
-    "exit-in-function": (lambda: solved(patchify=ENDS), WITHOUT_PATCHIFY, ""),
+    "exit-in-function": (lambda: solved(patchify=ENDS), WITHOUT_PATCHIFY, "the process ended itself"),
     "memory": (lambda: first_cell("hoard = [bytearray(2**28) for _ in range(1000)]"), FULL, ""),
     "forks": (lambda: first_cell("import os\nwhile True:\n    os.fork()"), FULL, ""),
     "flood": (lambda: first_cell("for _ in range(10**5):\n    print('x' * 1000)"), FULL, ""),
@@ -181,7 +143,7 @@ CLASS = {
     "syntax": (lambda: solved(patchify="def patchify(images, patch_size:"), WITHOUT_PATCHIFY, "SyntaxError"),
     "silent": (lambda: solved(experiment_answer="YOUR ANSWER HERE"), FULL, ""),
     "elsewhere": (elsewhere, FULL, "stood in another cell"),
-    "lost": (lambda: edited(lambda cell: [] if cell.id == "experiment-answer" else [cell]), FULL, "look it up by hand"),
+    "lost": (lambda: damaged(only(lambda cell: cell.id != "experiment-answer")), FULL, "look it up by hand"),
     "script": (lambda: solved(experiment_answer="<script>alert(1)</script> lines"), FULL, ""),
     "cut-off": (lambda: nbformat.writes(solved())[:-500], 0, "broken JSON"),
     "web-page": (lambda: "<html>Log in</html>", 0, "web page"),
@@ -251,13 +213,6 @@ def session_of(pid):
     return [row for row in rows if row[0] == str(pid) and not row[1].startswith("Z")]
 
 
-def rows_of(folder):
-    """Return the rows of grades.csv by student."""
-    assert command("grades", "--class", folder).returncode == 0
-    with (folder / "grades.csv").open(encoding="utf-8", newline="") as file:
-        return {row["student_id"]: row for row in csv.DictReader(file)}
-
-
 def test_every_mark_is_as_expected(graded):
     folder, said = graded
     rows = rows_of(folder)
@@ -272,14 +227,6 @@ def test_every_mark_is_as_expected(graded):
         assert ("not in students.csv" in row["notes"]) == (student in ("renamed", "no+id"))
         assert row["last_name"] in ("'=Honest", "")
     assert re.search(r"the same cells, letter by letter, as .*renamed", rows["honest1"]["notes"])
-
-
-def test_the_gradebook_is_nbgraders_own(graded):
-    with Gradebook(f"sqlite:///{graded[0]}/gradebook.db", "vit_course") as gradebook:
-        assert gradebook.find_student("half").last_name == "=Honest"
-        submission = gradebook.find_submission_notebook(FIRST, FIRST, "half")
-        assert sum(grade.auto_score or 0 for grade in submission.grades) == 8
-        assert [grade.name for grade in submission.grades if grade.auto_score is None] == ["experiment-answer"]
 
 
 def test_the_feedback_says_why(graded):

@@ -1,10 +1,8 @@
 """nbgrader's exchange, as on a JupyterHub: from the teacher to the student and back, then marked."""
 
-import csv
-
 import nbformat
 import pytest
-from course import SOLUTION, command, write_class
+from course import SOLUTION, command, rows_of, write_class
 from nbgrader.apps import NbGraderApp
 
 from grader.source import ASSIGNMENTS
@@ -55,9 +53,7 @@ def test_from_the_teacher_to_the_student_and_back(tmp_path, course, nbgrader, mo
     nbgrader(folder, teacher, "collect", "assignment_01")
     (name,) = [each.name for each in (folder / "submitted").iterdir()]
     assert command("grade", "--class", folder).returncode == 0
-    assert command("grades", "--class", folder).returncode == 0
-    with (folder / "grades.csv").open(encoding="utf-8", newline="") as file:
-        (row,) = csv.DictReader(file)
+    (row,) = rows_of(folder).values()
     assert (row["student_id"], row["assignment_01 (max 10)"]) == (name, "8")
     assert command("feedback", "--class", folder).returncode == 0
     nbgrader(folder, teacher, "release_feedback", "assignment_01")

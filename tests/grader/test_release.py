@@ -6,8 +6,6 @@ import sys
 
 import nbformat
 import pytest
-from course import handed_in
-from nbgrader.preprocessors import ClearSolutions
 
 from grader.classroom import check_source
 from grader.files import write_notebook
@@ -21,17 +19,11 @@ from grader.source import (
     is_theirs,
     load,
     load_all,
-    nbgrader_of,
     worked_solution,
 )
 
 SOURCES = load_all(ASSIGNMENTS / "source")
 every_assignment = pytest.mark.parametrize("name", SOURCES)
-
-
-def test_there_is_one_for_each_lesson():
-    assert list(SOURCES) == [f"assignment_0{number}" for number in range(1, 8)]
-    assert sorted(path.name for path in (ASSIGNMENTS / "release").iterdir()) == list(SOURCES)
 
 
 @every_assignment
@@ -43,18 +35,14 @@ def test_the_stored_edition_is_what_the_source_generates(name, tmp_path):
 
 @every_assignment
 def test_no_solution_and_no_hidden_test_is_handed_out(name):
-    source = SOURCES[name]
-    edition = student_edition(source)
+    edition = student_edition(SOURCES[name])
     text = nbformat.writes(edition)
     for secret in ("SOLUTION", "HIDDEN TESTS", "from grader", "output_of", "execution"):
         assert secret not in text.replace('"execution_count": null', "").replace('"solution"', "")
-    for cell, written in zip(edition.cells, source.notebook.cells, strict=True):
-        assert cell.id == written.id
-        if cell.cell_type == "code":
-            assert (cell.outputs, cell.execution_count) == ([], None)
+    for cell, written in zip(edition.cells, SOURCES[name].notebook.cells, strict=True):
         for region in ("SOLUTION", "HIDDEN TESTS"):
             lines = [line for line in inside(written.source, region).splitlines() if len(line.strip()) > 12]
-            assert [line for line in lines if line in cell.source and line not in outside_of(written, region)] == []
+            assert [line for line in lines if line in cell.source] == []
         if is_answer(written):
             assert cell.source == TEXT_STUB
         elif is_theirs(written):
@@ -62,21 +50,6 @@ def test_no_solution_and_no_hidden_test_is_handed_out(name):
             assert CODE_STUB.splitlines()[0] in cell.source
         else:
             assert cell.source in written.source
-
-
-def outside_of(cell, region):
-    """Return the lines of a cell that stand outside a region."""
-    return [line for line in cell.source.splitlines() if line not in inside(cell.source, region).splitlines()]
-
-
-@every_assignment
-def test_points_and_tasks(name):
-    source = SOURCES[name]
-    graded = [cell for cell in source.notebook.cells if nbgrader_of(cell).get("grade")]
-    assert sum(nbgrader_of(cell)["points"] for cell in graded) == 20
-    assert sum(map(is_answer, graded)) == 1
-    assert 3 <= sum(label.startswith("Task") for label in set(source.labels.values())) <= 5
-    assert all(cell.id == nbgrader_of(cell)["grade_id"] for cell in source.notebook.cells if nbgrader_of(cell))
 
 
 @every_assignment
@@ -95,21 +68,6 @@ def test_worked_solutions_are_written_without_nbgrader():
     code = "import sys; sys.modules['nbgrader'] = None; from grader import __main__ as commands; "
     code += "commands.write_notebook = lambda *each: each[-1]; commands.main(['solutions'])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == list(SOURCES)
-
-
-# That the tests above can fail
-
-
-def test_nbgraders_steps_are_what_is_used(source, monkeypatch):
-    before = student_edition(source)
-    monkeypatch.setattr(ClearSolutions, "preprocess_cell", lambda self, cell, resources, index: (cell, resources))
-    assert "return 2 * x" in nbformat.writes(student_edition(source))
-    assert "return 2 * x" not in nbformat.writes(before)
-
-
-def test_an_edition_is_the_same_every_time(source):
-    assert nbformat.writes(student_edition(source)) == nbformat.writes(student_edition(source))
-    assert [cell.id for cell in handed_in(source).cells] == [cell.id for cell in source.notebook.cells]
 
 
 def test_a_solution_that_fails_its_own_tests_is_named(source):
