@@ -260,9 +260,10 @@ def probed(kind: str) -> Confinement:
     """
     if not shutil.which("bwrap" if kind == "bubblewrap" else kind):
         raise CannotConfine(f"{kind} is not installed")
-    confinement, pipes = Confinement(kind), dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    confinement, streams = Confinement(kind), dict(stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     with tempfile.TemporaryDirectory() as folder:
-        probe = confinement.start([*confinement.python, "-c", PROBE], folder, Limits(), **pipes)
+        command = [*confinement.python, "-c", PROBE]
+        probe = confinement.start(command, folder, Limits(), stdout=subprocess.PIPE, **streams)
         seen, complaints = probe.communicate(timeout=120)
     if probe.returncode or not seen.startswith("alone"):
         lines = [line for line in complaints.splitlines() if line.strip() and not line.startswith("Run 'docker")]
