@@ -10,7 +10,7 @@ from filelock import FileLock, Timeout
 
 from grader.confine import CannotConfine
 from grader.files import Stop, write_notebook
-from grader.source import ASSIGNMENTS, Source, SourceError, load_all, worked_solution
+from grader.source import ASSIGNMENTS, Source, load_all, worked_solution
 
 if TYPE_CHECKING:
     from grader.gradebook import ClassFolder
@@ -189,7 +189,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         options.run(options)
         return 0
-    except (Stop, SourceError, CannotConfine) as error:
+    except (Stop, CannotConfine) as error:
         message = str(error)
     except Timeout:
         message = "another grading run is active in this folder. Wait for it, or stop it."

@@ -21,7 +21,8 @@ from nbformat.v4 import new_code_cell, new_output
 
 from grader import own_parts
 from grader.confine import Limits
-from grader.gradebook import MARK, ClassFolder, NotRecorded
+from grader.files import Stop
+from grader.gradebook import MARK, ClassFolder
 from grader.intake import MEGABYTES, Unreadable, find_notebook, read_notebook
 from grader.release import graded_edition
 from grader.repair import repair
@@ -203,7 +204,7 @@ class Run:
     def _graded(self, prepared: list[Prepared]) -> Iterator[tuple[Prepared, NotebookNode | str]]:
         """Yield every graded notebook, or a text if the grader itself failed; what was kept comes first."""
         jobs, waiting = {}, {}
-        for each in sorted(prepared, key=lambda each: each.submission.source.name):  # the sandbox is made for several
+        for each in prepared:
             source, name = each.submission.source, each.submission.name
             if not self.again and (kept := self.folder.kept(*name, each.key)):
                 yield each, kept
@@ -226,7 +227,7 @@ class Run:
         try:
             if name not in known or self.folder.entry(*name).get("key") != prepared.key:
                 self.folder.record(*name)
-        except NotRecorded as error:
+        except Stop as error:
             return f"not recorded: {error}"
         return ""
 

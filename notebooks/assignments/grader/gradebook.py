@@ -46,10 +46,6 @@ c.CourseDirectory.root = str(Path(__file__).resolve().parent)
 MARK = "vit_course"  # the key of ours in a graded notebook's metadata
 
 
-class NotRecorded(Stop):
-    """nbgrader could not do something; the message is the cause, out of all that it has logged."""
-
-
 @dataclass(frozen=True)
 class Mark:
     """What a student has for one assignment; ``final`` once nothing waits to be marked by hand."""
@@ -140,7 +136,11 @@ class ClassFolder:
             yield gradebook
 
     def run(self, program: type, changes: Config | None = None, **directory: str) -> None:
-        """Run one of nbgrader's converters or commands, with settings for it and for ``CourseDirectory``."""
+        """Run one of nbgrader's converters or commands, with settings for it and for ``CourseDirectory``.
+
+        Raises:
+            Stop: nbgrader could not do it; the message is the cause, out of all that it has logged.
+        """
         config = copy.deepcopy(self.config)
         config.merge(changes or Config())
         config.CourseDirectory.update(directory)
@@ -155,7 +155,7 @@ class ClassFolder:
             raise
         except (Exception, SystemExit) as error:
             traced = [line.strip().splitlines()[-1] for line in lines if "Traceback" in line]
-            raise NotRecorded(next(iter(traced or lines), repr(error))) from error
+            raise Stop(next(iter(traced or lines), repr(error))) from error
 
 
 @contextlib.contextmanager
