@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from grader.confine import CannotConfine
+from grader import confine
 from grader.files import Stop, write_notebook
 from grader.source import ASSIGNMENTS, Source, load_all, worked_solution
 
@@ -58,9 +58,7 @@ def grade(options: argparse.Namespace) -> None:
     """Grade the submissions, store the marks and print them."""
     from tqdm import tqdm
 
-    from grader import confine
     from grader.classroom import Run, find_submissions
-    from grader.confine import Limits
     from grader.grades import report, table
 
     folder, sources = _class(options)
@@ -73,7 +71,7 @@ def grade(options: argparse.Namespace) -> None:
         folder.enrol()
         failures = _register(folder, {each.source.name: each.source for each in submissions})
         submissions = [each for each in submissions if each.source.name not in failures]
-        limits = Limits(cell_seconds=options.cell_seconds)
+        limits = confine.Limits(cell_seconds=options.cell_seconds)
         run = Run(folder, options.jobs, options.again, limits, options.unconfined, options.dask)
         with tqdm(total=len(submissions), unit="notebook", desc="grading") as progress:
             for submission, failure in run.grade(submissions):
@@ -189,7 +187,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         options.run(options)
         return 0
-    except (Stop, CannotConfine) as error:
+    except (Stop, confine.CannotConfine) as error:
         message = str(error)
     except Timeout:
         message = "another grading run is active in this folder. Wait for it, or stop it."

@@ -23,8 +23,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_notebook(notebook: NotebookNode, folder: Path, name: str) -> Path:
-    """Write ``folder/name/name.ipynb``, the same bytes for the same notebook, unless it says so already."""
-    path, text = folder / name / f"{name}.ipynb", nbformat.writes(notebook) + "\n"
-    if not path.is_file() or path.read_text(encoding="utf-8") != text:
-        write_text(path, text)
+    """Write ``folder/name/name.ipynb``, the same bytes for the same notebook."""
+    path = folder / name / f"{name}.ipynb"
+    write_text(path, nbformat.writes(notebook) + "\n")
     return path

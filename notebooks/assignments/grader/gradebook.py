@@ -10,22 +10,19 @@ import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import nbformat
 from nbconvert.exporters import NotebookExporter
 from nbformat import NotebookNode
+from nbgrader.api import Gradebook
+from nbgrader.converters import Autograde
+from nbgrader.coursedir import CourseDirectory
+from nbgrader.utils import parse_utc
 from sqlalchemy.exc import SAWarning
 from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # nbgrader's own, about its dependencies
-    from nbgrader.api import Gradebook
-    from nbgrader.converters import Autograde
-    from nbgrader.coursedir import CourseDirectory
-    from nbgrader.utils import parse_utc
 
 from grader.files import Stop, write_notebook, write_text
 from grader.roster import Student, read_roster
@@ -44,6 +41,8 @@ load_subconfig({str(ASSIGNMENTS / "nbgrader_config.py")!r})
 c.CourseDirectory.root = str(Path(__file__).resolve().parent)
 '''
 MARK = "vit_course"  # the key of ours in a graded notebook's metadata
+# what SQLAlchemy says about the order in which nbgrader makes its objects is kept back
+_quiet = partial(warnings.catch_warnings, action="ignore", category=SAWarning)
 
 
 @dataclass(frozen=True)
@@ -156,14 +155,6 @@ class ClassFolder:
         except (Exception, SystemExit) as error:
             traced = [line.strip().splitlines()[-1] for line in lines if "Traceback" in line]
             raise Stop(next(iter(traced or lines), repr(error))) from error
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep back what SQLAlchemy says about the order in which nbgrader makes its objects."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SAWarning)
-        yield
 
 
 def slips(folder: Path) -> dict[str, str]:
