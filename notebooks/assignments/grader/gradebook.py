@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,7 +17,8 @@ import nbformat
 from nbconvert.exporters import NotebookExporter
 from nbformat import NotebookNode
 from nbgrader.api import Gradebook
-from nbgrader.converters import Autograde
+from nbgrader.apps import ExportApp
+from nbgrader.converters import Autograde, GenerateAssignment
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.utils import parse_utc
 from sqlalchemy.exc import SAWarning
@@ -90,6 +91,17 @@ class ClassFolder:
                 names = {key: value for key, value in vars(student).items() if key != "id" and value}
                 gradebook.update_or_create_student(student.id, **names)
 
+    def register(self, assignments: Iterable[str]) -> dict[str, str]:
+        """Write tasks, points and student editions into the class's folder; return a line for each that is refused."""
+        failures = {}
+        for name in assignments:
+            try:
+                self.run(GenerateAssignment, assignment_id=name)
+            except Stop as error:
+                rule = "A class keeps the tasks with which its marking began."
+                failures[name] = f"{name} was not graded: {error}. {rule}"
+        return failures
+
     def keep(self, student: str, assignment: str, notebook: NotebookNode, handed_in: Path) -> None:
         """Store a graded notebook, and when it came in, for the gradebook and for the next run."""
         folder = self.root / "checked" / student / assignment
@@ -108,6 +120,12 @@ class ClassFolder:
         """Enter the graded notebook that is stored. Marks and comments that were given by hand stay."""
         settings = Config(Autograde=dict(exporter_class=NotebookExporter))
         self.run(Autograde, settings, submitted_directory="checked", student_id=student, assignment_id=assignment)
+
+    def export(self, assignments: Iterable[str], name: str, canvas: str = "") -> Path:
+        """Write the marks into a CSV file of the class's folder, or into a copy of one that Canvas has exported."""
+        path = self.root / name
+        self.run(ExportApp, Config(Grades=dict(to=str(path), canvas=canvas, assignment=list(assignments))))
+        return path
 
     def recorded(self) -> dict[tuple[str, str], Mark]:
         """Return every mark in the gradebook by student and assignment."""
