@@ -250,7 +250,8 @@ class Sandbox:
 
     def __init__(self, confinement: Confinement, disk_bytes: int) -> None:
         self.confinement, self.disk_bytes = confinement, disk_bytes
-        self.folder = Path(tempfile.mkdtemp(prefix="grader-"))
+        self.temporary = tempfile.TemporaryDirectory(prefix="grader-", ignore_cleanup_errors=True)
+        self.folder = Path(self.temporary.name)
         for name in ("grader", "resources"):
             (self.folder / name).mkdir()
         for name in WORKER:
@@ -259,12 +260,7 @@ class Sandbox:
         for path in [self.folder, *self.folder.rglob("*")]:
             path.chmod(0o755 if path.is_dir() else 0o644)
         self.running: subprocess.Popen | None = None
-        atexit.register(self.close)
-
-    def close(self) -> None:
-        """End everything in the sandbox, and remove its folder."""
-        self.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        atexit.register(self.stop)
 
     def connect(self) -> tuple[int, int]:
         """Start a student's process; return descriptors to read what it sends and to send to it."""
