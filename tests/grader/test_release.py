@@ -8,12 +8,11 @@ import nbformat
 import pytest
 
 from grader.classroom import check_source
-from grader.files import write_notebook
+from grader.files import Stop, write_notebook
 from grader.release import CODE_STUB, TEXT_STUB, student_edition
 from grader.source import (
     ASSIGNMENTS,
     Source,
-    SourceError,
     inside,
     is_answer,
     is_theirs,
@@ -91,5 +90,5 @@ def test_a_source_that_cannot_be_graded_is_refused(source, tmp_path, change, cau
     change(next(cell for cell in notebook.cells if cell.id == "double-test"))
     path = tmp_path / "assignment_01.ipynb"
     path.write_text(nbformat.writes(notebook), encoding="utf-8")
-    with pytest.raises(SourceError, match=cause):
+    with pytest.raises(Stop, match=cause):
         load(path)

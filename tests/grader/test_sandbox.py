@@ -11,12 +11,11 @@ from textwrap import dedent, indent
 
 import pytest
 
-from grader import confine, sandbox, student_package
+from grader import confine, hidden, sandbox, student_package
 from grader.confine import Confinement, Limits
 
 pytestmark = pytest.mark.usefixtures("as_readers_run_it")
 
-DATA = student_package.COURSE / "resources" / "test_images.npy"
 CONFINEMENT = confine.choose()
 LIMITS = Limits(cell_seconds=3, call_seconds=3, total_seconds=60, memory_bytes=2**30, restarts=9)
 SETUP = """
@@ -52,7 +51,7 @@ TESTS = hidden_tests("patchify(patchify)", "unpatchify(unpatchify)")
 
 def graded(*cells, tests=TESTS, limits=LIMITS, modules=MODULES, confinement=CONFINEMENT):
     sources = [dedent(cell) for cell in (SETUP, *cells)]
-    return sandbox.grade(list(enumerate(sources)), tests, modules, limits, confinement, data=DATA)
+    return sandbox.grade(list(enumerate(sources)), tests, modules, limits, confinement)
 
 
 def marks(result):
@@ -393,13 +392,13 @@ def test_the_environment_holds_nothing_of_the_graders(monkeypatch):
 
 @pytest.mark.parametrize("code", ["same_values(f, rearrange, lambda: (3,))", "same_values(f, abs, lambda: 1 / 0)"])
 def test_a_hidden_test_at_fault_is_the_teachers_matter(code):
-    with pytest.raises(sandbox.SandboxError, match="is at fault"):
+    with pytest.raises(hidden.Fault, match="is at fault"):
         graded("f = rearrange = abs", tests=hidden_tests(code))
 
 
 def test_no_process_is_an_error_of_the_machine(monkeypatch):
     monkeypatch.setattr(sandbox, "library_folders", list)
-    with pytest.raises(sandbox.SandboxError, match=r"cannot be started: ModuleNotFoundError"):
+    with pytest.raises(hidden.Fault, match=r"cannot be started: ModuleNotFoundError"):
         graded(limits=Limits(disk_bytes=2**20))
 
 

@@ -4,16 +4,12 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from grader.confine import CannotConfine
+from grader import confine
 from grader.files import Stop, write_notebook
-from grader.source import ASSIGNMENTS, Source, SourceError, load_all, worked_solution
-
-if TYPE_CHECKING:
-    from grader.gradebook import ClassFolder
+from grader.source import ASSIGNMENTS, load_all, worked_solution
 
 WRITTEN = ("gradebook.db", "submitted", "autograded", "checked", "feedback")  # in a class's folder
 
@@ -33,7 +29,7 @@ def release(options: argparse.Namespace) -> None:
             del sources[name]
         else:
             print(write_notebook(student_edition(source), folder.sources.parent / "release", name))
-    if failures := [*failures, *_register(folder, sources).values()]:
+    if failures := [*failures, *folder.register(sources).values()]:
         raise Stop("\n".join(failures))
 
 
@@ -58,9 +54,7 @@ def grade(options: argparse.Namespace) -> None:
     """Grade the submissions, store the marks and print them."""
     from tqdm import tqdm
 
-    from grader import confine
     from grader.classroom import Run, find_submissions
-    from grader.confine import Limits
     from grader.grades import report, table
 
     folder, sources = _class(options)
@@ -71,16 +65,16 @@ def grade(options: argparse.Namespace) -> None:
     print(confine.choose(unconfined=options.unconfined))
     with FileLock(folder.root / ".grading", timeout=0):  # it goes with the process, however that ends
         folder.enrol()
-        failures = _register(folder, {each.source.name: each.source for each in submissions})
+        failures = folder.register(sorted({each.source.name for each in submissions}))
         submissions = [each for each in submissions if each.source.name not in failures]
-        limits = Limits(cell_seconds=options.cell_seconds)
+        limits = confine.Limits(cell_seconds=options.cell_seconds)
         run = Run(folder, options.jobs, options.again, limits, options.unconfined, options.dask)
         with tqdm(total=len(submissions), unit="notebook", desc="grading") as progress:
             for submission, failure in run.grade(submissions):
                 progress.update()
                 if failure:
                     failures[submission.name] = f"{submission.student}, {submission.source.name}: {failure}"
-        _export(folder, sources, "report.csv")
+        folder.export(sources, "report.csv")
         with folder.gradebook() as gradebook:
             print(table(*report(gradebook, folder, sources, options.student)), *failures.values(), sep="\n")
     if failures:
@@ -110,12 +104,12 @@ def feedback(options: argparse.Namespace) -> None:
 def grades(options: argparse.Namespace) -> None:
     """Write grades.csv, or fill in a CSV file exported from Canvas."""
     folder, sources = _class(options)
-    print(_export(folder, sources, "grades-canvas.csv" if options.canvas else "grades.csv", options.canvas))
+    print(folder.export(sources, "grades-canvas.csv" if options.canvas else "grades.csv", options.canvas))
     waiting = sum(not mark.final for (_, name), mark in folder.recorded().items() if name in sources)
     print(f"{waiting} marks are not final")
 
 
-def _class(options: argparse.Namespace) -> tuple["ClassFolder", dict[str, Source]]:
+def _class(options: argparse.Namespace) -> tuple:
     """Return the class's folder and the assignments that are meant."""
     from grader.gradebook import ClassFolder
 
@@ -133,28 +127,6 @@ def _class(options: argparse.Namespace) -> tuple["ClassFolder", dict[str, Source
     if options.assignment and options.assignment not in sources:
         raise Stop(f"there is no {options.assignment!r}; there are: {', '.join(sources)}")
     return folder, {name: source for name, source in sources.items() if name == (options.assignment or name)}
-
-
-def _register(folder: "ClassFolder", sources: dict[str, Source]) -> dict[str, str]:
-    """Write tasks, points and student editions into the class's folder; return a line for each that is refused."""
-    from nbgrader.converters import GenerateAssignment
-
-    failures = {}
-    for name in sources:
-        try:
-            folder.run(GenerateAssignment, assignment_id=name)
-        except Stop as error:
-            failures[name] = f"{name} was not graded: {error}. A class keeps the tasks with which its marking began."
-    return failures
-
-
-def _export(folder: "ClassFolder", sources: dict[str, Source], name: str, canvas: str = "") -> Path:
-    from nbgrader.apps import ExportApp
-    from traitlets.config import Config
-
-    path = folder.root / name
-    folder.run(ExportApp, Config(Grades=dict(to=str(path), canvas=canvas, assignment=list(sources))))
-    return path
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -189,7 +161,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         options.run(options)
         return 0
-    except (Stop, SourceError, CannotConfine) as error:
+    except (Stop, confine.CannotConfine) as error:
         message = str(error)
     except Timeout:
         message = "another grading run is active in this folder. Wait for it, or stop it."

@@ -21,7 +21,8 @@ from nbformat.v4 import new_code_cell, new_output
 
 from grader import own_parts
 from grader.confine import Limits
-from grader.gradebook import MARK, ClassFolder, NotRecorded
+from grader.files import Stop
+from grader.gradebook import MARK, ClassFolder
 from grader.intake import MEGABYTES, Unreadable, find_notebook, read_notebook
 from grader.release import graded_edition
 from grader.repair import repair
@@ -190,7 +191,13 @@ class Run:
         """Grade and record; yield each submission as it is done, with the reason if it could not be graded."""
         known = self.folder.recorded()
         for each, notebook in self._graded([prepare(submission) for submission in submissions]):
-            failure = f"not graded: {notebook}" if isinstance(notebook, str) else self._record(each, known)
+            name = each.submission.name
+            failure = f"not graded: {notebook}" if isinstance(notebook, str) else ""
+            try:
+                if not failure and (name not in known or self.folder.entry(*name).get("key") != each.key):
+                    self.folder.record(*name)
+            except Stop as error:
+                failure = f"not recorded: {error}"
             yield each.submission, f"{failure}. Run the grading again; if it stays, report it." if failure else ""
 
     def graded(self, submission: Submission) -> NotebookNode:
@@ -203,7 +210,7 @@ class Run:
     def _graded(self, prepared: list[Prepared]) -> Iterator[tuple[Prepared, NotebookNode | str]]:
         """Yield every graded notebook, or a text if the grader itself failed; what was kept comes first."""
         jobs, waiting = {}, {}
-        for each in sorted(prepared, key=lambda each: each.submission.source.name):  # the sandbox is made for several
+        for each in prepared:
             source, name = each.submission.source, each.submission.name
             if not self.again and (kept := self.folder.kept(*name, each.key)):
                 yield each, kept
@@ -219,16 +226,6 @@ class Run:
         notebook = prepared.graded(result)
         self.folder.keep(*prepared.submission.name, notebook, prepared.submission.folder)
         return notebook
-
-    def _record(self, prepared: Prepared, known: dict) -> str:
-        """Enter a graded notebook, unless the gradebook holds it already; return why it could not be done."""
-        name = prepared.submission.name
-        try:
-            if name not in known or self.folder.entry(*name).get("key") != prepared.key:
-                self.folder.record(*name)
-        except NotRecorded as error:
-            return f"not recorded: {error}"
-        return ""
 
 
 def check_source(source: Source, *, unconfined: bool = False) -> list[str]:

@@ -183,10 +183,8 @@ def _place(versions: list[HandIn], own: HandIn | None, submitted: Path, *, repla
     Returns whether it was placed, and a line for everything that a person has to decide.
     """
     last, place = versions[-1], submitted / versions[-1].student / versions[-1].assignment
-    notebook, others = (
-        place / f"{last.assignment}.ipynb",
-        [each for each in versions[:-1] if not _same(each, last.path)],
-    )
+    notebook = place / f"{last.assignment}.ipynb"
+    others = [each for each in versions[:-1] if not _same(each, last.path)]
     if any(each.timestamp == last.timestamp for each in others):
         names = ", ".join(each.name for each in [*others, last])
         line = f"{names}: different files of {last.student} for {last.assignment}. Place the one that counts by hand."

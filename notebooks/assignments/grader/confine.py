@@ -63,11 +63,6 @@ class Confinement:
         }.get(self.kind, f"containers of {self.kind} confine the submissions: {held}")
 
     @property
-    def shares_libraries(self) -> bool:
-        """Whether this machine's installed packages are the ones inside."""
-        return self.kind not in CONTAINERS
-
-    @property
     def python(self) -> list[str]:
         """Return how Python is started inside: at its real place, without a virtual environment's additions."""
         return ["python3", "-I"] if self.kind in CONTAINERS else [str(Path(sys.executable).resolve()), "-I", "-S"]

@@ -1,6 +1,5 @@
 """Files that are whole or not there, whenever the writing is interrupted."""
 
-import os
 from pathlib import Path
 
 import nbformat
@@ -12,19 +11,15 @@ class Stop(Exception):
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file in one step: what was there stays until the new text is on the disk."""
+    """Write a text file in one step: what was there stays until the new text is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8", newline="") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    temporary.write_text(text, encoding="utf-8", newline="")
+    temporary.replace(path)
 
 
 def write_notebook(notebook: NotebookNode, folder: Path, name: str) -> Path:
-    """Write ``folder/name/name.ipynb``, the same bytes for the same notebook, unless it says so already."""
-    path, text = folder / name / f"{name}.ipynb", nbformat.writes(notebook) + "\n"
-    if not path.is_file() or path.read_text(encoding="utf-8") != text:
-        write_text(path, text)
+    """Write ``folder/name/name.ipynb``, the same bytes for the same notebook."""
+    path = folder / name / f"{name}.ipynb"
+    write_text(path, nbformat.writes(notebook) + "\n")
     return path

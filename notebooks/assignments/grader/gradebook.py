@@ -8,24 +8,22 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import nbformat
 from nbconvert.exporters import NotebookExporter
 from nbformat import NotebookNode
+from nbgrader.api import Gradebook
+from nbgrader.apps import ExportApp
+from nbgrader.converters import Autograde, GenerateAssignment
+from nbgrader.coursedir import CourseDirectory
+from nbgrader.utils import parse_utc
 from sqlalchemy.exc import SAWarning
 from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # nbgrader's own, about its dependencies
-    from nbgrader.api import Gradebook
-    from nbgrader.converters import Autograde
-    from nbgrader.coursedir import CourseDirectory
-    from nbgrader.utils import parse_utc
 
 from grader.files import Stop, write_notebook, write_text
 from grader.roster import Student, read_roster
@@ -44,10 +42,8 @@ load_subconfig({str(ASSIGNMENTS / "nbgrader_config.py")!r})
 c.CourseDirectory.root = str(Path(__file__).resolve().parent)
 '''
 MARK = "vit_course"  # the key of ours in a graded notebook's metadata
-
-
-class NotRecorded(Stop):
-    """nbgrader could not do something; the message is the cause, out of all that it has logged."""
+# what SQLAlchemy says about the order in which nbgrader makes its objects is kept back
+_quiet = partial(warnings.catch_warnings, action="ignore", category=SAWarning)
 
 
 @dataclass(frozen=True)
@@ -95,6 +91,17 @@ class ClassFolder:
                 names = {key: value for key, value in vars(student).items() if key != "id" and value}
                 gradebook.update_or_create_student(student.id, **names)
 
+    def register(self, assignments: Iterable[str]) -> dict[str, str]:
+        """Write tasks, points and student editions into the class's folder; return a line for each that is refused."""
+        failures = {}
+        for name in assignments:
+            try:
+                self.run(GenerateAssignment, assignment_id=name)
+            except Stop as error:
+                rule = "A class keeps the tasks with which its marking began."
+                failures[name] = f"{name} was not graded: {error}. {rule}"
+        return failures
+
     def keep(self, student: str, assignment: str, notebook: NotebookNode, handed_in: Path) -> None:
         """Store a graded notebook, and when it came in, for the gradebook and for the next run."""
         folder = self.root / "checked" / student / assignment
@@ -113,6 +120,12 @@ class ClassFolder:
         """Enter the graded notebook that is stored. Marks and comments that were given by hand stay."""
         settings = Config(Autograde=dict(exporter_class=NotebookExporter))
         self.run(Autograde, settings, submitted_directory="checked", student_id=student, assignment_id=assignment)
+
+    def export(self, assignments: Iterable[str], name: str, canvas: str = "") -> Path:
+        """Write the marks into a CSV file of the class's folder, or into a copy of one that Canvas has exported."""
+        path = self.root / name
+        self.run(ExportApp, Config(Grades=dict(to=str(path), canvas=canvas, assignment=list(assignments))))
+        return path
 
     def recorded(self) -> dict[tuple[str, str], Mark]:
         """Return every mark in the gradebook by student and assignment."""
@@ -140,7 +153,11 @@ class ClassFolder:
             yield gradebook
 
     def run(self, program: type, changes: Config | None = None, **directory: str) -> None:
-        """Run one of nbgrader's converters or commands, with settings for it and for ``CourseDirectory``."""
+        """Run one of nbgrader's converters or commands, with settings for it and for ``CourseDirectory``.
+
+        Raises:
+            Stop: nbgrader could not do it; the message is the cause, out of all that it has logged.
+        """
         config = copy.deepcopy(self.config)
         config.merge(changes or Config())
         config.CourseDirectory.update(directory)
@@ -155,15 +172,7 @@ class ClassFolder:
             raise
         except (Exception, SystemExit) as error:
             traced = [line.strip().splitlines()[-1] for line in lines if "Traceback" in line]
-            raise NotRecorded(next(iter(traced or lines), repr(error))) from error
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep back what SQLAlchemy says about the order in which nbgrader makes its objects."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SAWarning)
-        yield
+            raise Stop(next(iter(traced or lines), repr(error))) from error
 
 
 def slips(folder: Path) -> dict[str, str]:

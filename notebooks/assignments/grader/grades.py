@@ -19,7 +19,7 @@ from grader.roster import Student, identify
 from grader.source import load_all
 
 NEWER = "the files have changed since this mark was given; run make grade"
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA = ("=", "+", "-", "@")
 
 
 @dataclass

@@ -24,21 +24,20 @@ from torch import Tensor
 import vit_course.checks  # noqa: F401  it declares all parts
 from grader.answers import SmallModel, perform
 from vit_course import training
+from vit_course.checks.compare import named
 from vit_course.checks.declare import CHECKS, Case, Check
 from vit_course.checks.dropout import Draws
+from vit_course.checks.verdict import CheckFailed
 
 generator = torch.Generator()  # of all inputs: nobody knows them before, and no two runs have the same
 
 
-class Wrong(AssertionError):
+class Wrong(CheckFailed):
     """A hidden test refused an answer; the message says where it differs."""
-
-    def _render_traceback_(self) -> list[str]:
-        return [f"{type(self).__name__}: {self}"]
 
 
 class Fault(RuntimeError):
-    """A hidden test is at fault itself, whatever the answer: a matter for the teacher, not for the mark."""
+    """Nothing can be marked, and not because of the answer: a matter for the teacher, not for the mark."""
 
 
 class Remote:
@@ -241,6 +240,18 @@ def _right_answer(reference: object, operation: str, *, double: bool = True, **d
     return answer
 
 
+def _answers(
+    subject: object, reference: Callable, operation: str, gradients: bool, **details: object
+) -> tuple[dict, dict, dict]:
+    """Return the subject's answer, and the reference's in double and in single precision."""
+    right = _right_answer(reference, operation, **details)
+    if gradients:
+        details["cotangent"] = normal(*right["result"].shape)
+        right = _right_answer(reference, operation, **details)
+    rounded = _right_answer(reference, operation, double=False, **details)
+    return _ask(subject, operation, **details), right, rounded
+
+
 def _double(value: object) -> object:
     if isinstance(value, Tensor):
         return value.double() if value.is_floating_point() else value
@@ -257,16 +268,16 @@ def compare(actual: object, expected: object, where: str, *, limit: float | None
     """
     if isinstance(expected, (tuple, list)):
         if not isinstance(actual, (tuple, list)) or len(actual) != len(expected):
-            raise Wrong(f"{where}: expected {len(expected)} values, got {_shown(actual)}")
+            raise Wrong(f"{where}: expected {len(expected)} values, got {named(actual)}")
         for index, (one, right) in enumerate(zip(actual, expected, strict=True)):
             compare(one, right, f"{where}, value {index + 1}", limit=limit, floor=floor)
         return
     if not _is_numeric(expected):
         if type(actual) is not type(expected) or actual != expected:
-            raise Wrong(f"{where}: expected {expected!r}, got {_shown(actual)}")
+            raise Wrong(f"{where}: expected {expected!r}, got {named(actual)}")
         return
     if not _is_numeric(actual):
-        raise Wrong(f"{where}: expected a {type(expected).__name__.lower()}, got {_shown(actual)}")
+        raise Wrong(f"{where}: expected a {type(expected).__name__.lower()}, got {named(actual)}")
     right, came = torch.as_tensor(expected).double(), torch.as_tensor(actual).double()
     if came.shape != right.shape:
         raise Wrong(f"{where}: expected shape {tuple(right.shape)}, got {tuple(came.shape)}")
@@ -309,15 +320,10 @@ def _compare_gradients(actual: dict | None, expected: dict, rounded: dict, where
 
 
 def _compare_call(subject: object, reference: Callable, args: tuple, kwargs: dict, *, gradients: bool) -> None:
-    where = f"for ({', '.join([*map(_shown, args), *(f'{key}={_shown(value)}' for key, value in kwargs.items())])})"
-    details = dict(args=args, kwargs=kwargs)
-    right = _right_answer(reference, "call", **details)
-    if gradients:
-        details["cotangent"] = normal(*right["result"].shape)
-        right = _right_answer(reference, "call", **details)
-    answer, given = _ask(subject, "call", **details), [*args, *kwargs.values()]
+    where = f"for ({', '.join([*map(named, args), *(f'{key}={named(value)}' for key, value in kwargs.items())])})"
+    answer, right, rounded = _answers(subject, reference, "call", gradients, args=args, kwargs=kwargs)
+    given = [*args, *kwargs.values()]
     sizes = [float(x.abs().max()) for x in given if isinstance(x, Tensor) and x.is_floating_point() and x.numel()]
-    rounded = _right_answer(reference, "call", double=False, **details)
     floor = max(min(1.0, max(sizes, default=1e-3)), _slack(rounded["result"], right["result"]) / TOLERANCE)
     compare(answer["result"], right["result"], where, floor=floor)
     for before, after in zip(given, answer["after"], strict=True):
@@ -332,11 +338,7 @@ def _compare_module(subject: object, reference: Callable, case: Case, state: dic
     mode = "in train mode " if case.training else ""
     where = f"{mode}with {_options(case.options)} for input of shape {tuple(x.shape)}"
     details = dict(options=case.options, state=state, x=x, training=case.training)
-    right = _right_answer(reference, "module", **details)
-    if gradients:
-        details["cotangent"] = normal(*right["result"].shape)
-        right = _right_answer(reference, "module", **details)
-    answer = _ask(subject, "module", **details)
+    answer, right, rounded = _answers(subject, reference, "module", gradients, **details)
     _compare_parameters(answer["parameters"], right["parameters"])
     if answer["shared"]:
         raise Wrong(f"two instances share {str(answer['shared'])[:200]}: make parameters in __init__")
@@ -349,8 +351,7 @@ def _compare_module(subject: object, reference: Callable, case: Case, state: dic
         raise Wrong(f"{where}: after dropout expected {expected}, got {actual}")
     compare(answer["after"], x, f"its input was changed {where}")
     if gradients:
-        rounded = _right_answer(reference, "module", double=False, **details)["gradients"]
-        _compare_gradients(answer.get("gradients"), right["gradients"], rounded, where)
+        _compare_gradients(answer.get("gradients"), right["gradients"], rounded["gradients"], where)
 
 
 def _compare_parameters(actual: dict, expected: dict) -> None:
@@ -361,10 +362,6 @@ def _compare_parameters(actual: dict, expected: dict) -> None:
             raise Wrong(f"its parameter {name} has shape {tuple(actual[name])}, expected {shape}")
     if unknown := [name for name in actual if name not in expected]:
         raise Wrong(f"it has parameters that are not expected: {', '.join(unknown)[:300]}")
-
-
-def _shown(value: object) -> str:
-    return f"tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)[:60]
 
 
 def _options(options: dict) -> str:
@@ -395,13 +392,8 @@ def regularized_train_step(function: object) -> None:
     _compare_training(function, training.regularized_train_step, *runs)
 
 
-@hidden_test
-def same_training(function: object, reference: Callable, *runs: list[dict]) -> None:
-    """Compare a training step with a reference over short runs, each given by the keyword arguments of its steps."""
-    _compare_training(function, reference, *runs)
-
-
 def _compare_training(function: object, reference: Callable, *runs: list[dict]) -> None:
+    """Compare a training step with a reference over short runs, each given by the keyword arguments of its steps."""
     optimizers = dict(SGD=dict(momentum=0.9, weight_decay=0.01), Adam=dict(eps=0.1))
     for (kind, fixed), run in product(optimizers.items(), runs):
         state, side = _classifier()
@@ -418,6 +410,9 @@ def _compare_training(function: object, reference: Callable, *runs: list[dict]) 
             _compare_number(actual["losses"][step], expected["losses"][step], f"the loss, {where}", floor=1.0)
             for name, right in expected["states"][step].items():
                 compare(actual["states"][step][name], right, f"{name} after {where}", floor=1.0)
+
+
+same_training = hidden_test(_compare_training)
 
 
 def _classifier() -> tuple[dict[str, Tensor], int]:

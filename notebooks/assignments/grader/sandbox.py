@@ -23,20 +23,17 @@ import time
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 
 from grader import hidden, student_package
-from grader.confine import Confinement, Limits, environment, library_folders
+from grader.confine import CONTAINERS, Confinement, Limits, environment, library_folders
 from grader.messages import Connection, Ended, Malformed
 from grader.outputs import outputs_of, plain, stream
 from grader.usage import Usage
 
 START_SECONDS = 120
 WORKER = ("__init__.py", "answers.py", "messages.py", "worker.py")  # what runs on the student's side
-
-
-class SandboxError(RuntimeError):
-    """Nothing can be marked, and not because of the submission: a matter for the teacher, not for the mark."""
 
 
 class Stopped(Exception):
@@ -74,8 +71,6 @@ def grade(
     modules: Collection[str],
     limits: Limits,
     confinement: Confinement,
-    *,
-    data: Path | None = None,
 ) -> Result:
     """Run the cells of a submission, then the hidden tests.
 
@@ -85,12 +80,11 @@ def grade(
         modules: what the assignment imports from the package, by name; nothing else of it exists for the student.
         limits: what the submission may use.
         confinement: what confines it.
-        data: the file that ``load_test_images`` reads, or None.
 
     Raises:
-        SandboxError: no process can be started, or a hidden test is at fault: neither is the submission's doing.
+        hidden.Fault: no process can be started, or a hidden test is at fault: neither is the submission's doing.
     """
-    sandbox = sandbox_for(confinement, limits.disk_bytes, data)
+    sandbox = sandbox_for(confinement, limits.disk_bytes)
     submission = _Submission(sandbox, limits, student_package.files(frozenset(modules)), cells)
     try:
         submission.run_cells()
@@ -168,7 +162,7 @@ class _Submission:
             self._note(f"hidden test {grade_id}: {stopped}")
             return Answer(False, str(stopped))
         except hidden.Fault as fault:
-            raise SandboxError(f"hidden test {grade_id} is at fault: {fault}") from fault
+            raise hidden.Fault(f"hidden test {grade_id} is at fault: {fault}") from fault
         except AssertionError as wrong:
             return Answer(False, plain(str(wrong))[:1000])
         except Exception as error:
@@ -199,7 +193,7 @@ class Process:
             self.connection.receive()
         except (Ended, OSError, Malformed) as error:
             sandbox.stop()
-            raise SandboxError(f"a student's process cannot be started: {sandbox.said or repr(error)}") from error
+            raise hidden.Fault(f"a student's process cannot be started: {sandbox.said or repr(error)}") from error
         self.usage = Usage(sandbox.confinement.pid(sandbox.running, sandbox.folder))
         self.connection.look = self._look
 
@@ -243,17 +237,10 @@ class Process:
 # --- the sandbox -----------------------------------------------------------------------------------------------------
 
 
-_open: list["Sandbox"] = []
-
-
-def sandbox_for(confinement: Confinement, disk_bytes: int, data: Path | None) -> "Sandbox":
-    """Return the sandbox of the last submission, if it suits this one too; if not, close it and make another."""
-    settings = confinement, disk_bytes, data
-    if not _open or _open[0].settings != settings:
-        while _open:
-            _open.pop().close()
-        _open.append(Sandbox(*settings))
-    return _open[0]
+@cache
+def sandbox_for(confinement: Confinement, disk_bytes: int) -> "Sandbox":
+    """Return the sandbox for all submissions that a process of the grader runs."""
+    return Sandbox(confinement, disk_bytes)
 
 
 class Sandbox:
@@ -261,26 +248,19 @@ class Sandbox:
     other, a process that holds torch already.
     """  # noqa: D205
 
-    def __init__(self, confinement: Confinement, disk_bytes: int, data: Path | None) -> None:
-        self.settings = confinement, disk_bytes, data
+    def __init__(self, confinement: Confinement, disk_bytes: int) -> None:
         self.confinement, self.disk_bytes = confinement, disk_bytes
-        self.folder = Path(tempfile.mkdtemp(prefix="grader-"))
+        self.temporary = tempfile.TemporaryDirectory(prefix="grader-", ignore_cleanup_errors=True)
+        self.folder = Path(self.temporary.name)
         for name in ("grader", "resources"):
             (self.folder / name).mkdir()
         for name in WORKER:
             shutil.copy(Path(__file__).with_name(name), self.folder / "grader")
-        if data:
-            shutil.copy(data, self.folder / "resources")
+        shutil.copy(student_package.COURSE / "resources" / "test_images.npy", self.folder / "resources")
         for path in [self.folder, *self.folder.rglob("*")]:
             path.chmod(0o755 if path.is_dir() else 0o644)
         self.running: subprocess.Popen | None = None
-        atexit.register(self.close)
-
-    def close(self) -> None:
-        """End everything in the sandbox, and remove its folder."""
-        atexit.unregister(self.close)
-        self.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        atexit.register(self.stop)
 
     def connect(self) -> tuple[int, int]:
         """Start a student's process; return descriptors to read what it sends and to send to it."""
@@ -317,7 +297,7 @@ class Sandbox:
         home = tempfile.mkdtemp(dir=self.folder) if is_bare else "/"
         settings = dict(
             folder=str(self.folder),
-            libraries=library_folders() if self.confinement.shares_libraries else [],
+            libraries=[] if self.confinement.kind in CONTAINERS else library_folders(),
             control=control,
         )
         self.running = self.confinement.start(

@@ -12,11 +12,9 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
+from grader.files import Stop
+
 ASSIGNMENTS = Path(__file__).resolve().parents[1]
-
-
-class SourceError(Exception):
-    """A source that cannot be graded; the message names the cell and says what to change."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +54,14 @@ class Source:
 
 
 def load(path: Path) -> Source:
-    """Read one source; ``SourceError`` if a test cell has no hidden tests, or two cells have one name."""
+    """Read one source; ``Stop`` if a test cell has no hidden tests, or two cells have one name."""
     source = Source(path.stem, nbformat.read(path, as_version=4))
     names = [nbgrader_of(cell)["grade_id"] for cell in source.notebook.cells if nbgrader_of(cell)]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise SourceError(f"{path.name}: several cells have the grade_id {', '.join(twice)}; give each its own.")
+        raise Stop(f"{path.name}: several cells have the grade_id {', '.join(twice)}; give each its own.")
     if empty := [name for name, code in source.hidden_tests.items() if not code.strip()]:
         markers = "### BEGIN HIDDEN TESTS and ### END HIDDEN TESTS"
-        raise SourceError(f"{path.name}: no hidden tests in {', '.join(empty)}; write them between {markers}.")
+        raise Stop(f"{path.name}: no hidden tests in {', '.join(empty)}; write them between {markers}.")
     return source
 
 

@@ -38,10 +38,6 @@ def __getattr__(name):
 CHECKS = '''"""In place of the checks of the course: while marks are given, every one says so and checks nothing."""
 
 
-class CheckFailed(AssertionError):
-    """Is never raised here."""
-
-
 def __getattr__(name):
     if name.startswith("__"):
         raise AttributeError(name)

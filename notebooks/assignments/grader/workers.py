@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from pathlib import Path
+from functools import partial
 
 import torch
 
@@ -18,8 +18,6 @@ from grader import confine, own_parts, sandbox
 from grader.confine import Limits
 from grader.files import Stop
 from grader.sandbox import Result
-
-TEST_IMAGES = Path(__file__).resolve().parents[3] / "resources" / "test_images.npy"
 
 # One thread for each submission: a process that is forked from one with threads waits for them for ever.
 torch.set_num_threads(1)
@@ -34,11 +32,8 @@ def grade_one(
     own: str = "",
 ) -> Result:
     """Grade one submission, perhaps with a my_vit.py, on this machine, confined by what the machine has."""
-
-    def grade(cells: list[tuple[int, str]], tests: dict[str, str]) -> Result:
-        return sandbox.grade(cells, tests, modules, limits, confinement, data=TEST_IMAGES)
-
     confinement = confine.choose(unconfined=unconfined)
+    grade = partial(sandbox.grade, modules=modules, limits=limits, confinement=confinement)
     first, notes = own_parts.first_cells(own, modules, grade)
     result = grade(first + cells, tests)
     result.notes[:0] = notes
