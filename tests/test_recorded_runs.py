@@ -42,13 +42,18 @@ def test_a_command_still_means_what_was_recorded(run):
     assert config == run["config"] | dict(recipe=defaults | run["config"]["recipe"])
 
 
-def test_the_page_concludes_from_the_ablation_what_the_runs_show():
+def gains_in(group: str) -> dict[str, list[float]]:
+    """Return, for every change of an ablation, how many points it gains over the preset, seed by seed."""
     accuracies = {}
-    for run in ALL_RUNS["ablation"]:
-        change = run["name"].rpartition(",")[0]
+    for run in ALL_RUNS[group]:
+        change = run["name"].rpartition(",")[0].removeprefix("best, ")
         accuracies.setdefault(change, []).append(100 * run["result"]["valid_accuracy"])
     preset = accuracies.pop("the preset")
-    gains = {change: [a - b for a, b in zip(values, preset, strict=True)] for change, values in accuracies.items()}
+    return {change: [a - b for a, b in zip(values, preset, strict=True)] for change, values in accuracies.items()}
+
+
+def test_the_page_concludes_from_the_ablation_what_the_runs_show():
+    gains = gains_in("ablation")
     means = {change: sum(values) / 3 for change, values in gains.items()}
     assert {run["config"]["seed"] for run in ALL_RUNS["ablation"]} == {0, 1, 2}
     assert max(run["result"]["seconds"] for run in ALL_RUNS["ablation"]) < 60
@@ -57,6 +62,18 @@ def test_the_page_concludes_from_the_ablation_what_the_runs_show():
     assert max(gains["no positions"]) < 0
     assert len(means) == 5  # the four others, and no positions
     assert all(max(gains[change]) > 0 for change in means.keys() - {"no positions"})
+
+
+def test_the_page_concludes_from_the_ablation_of_best_what_the_runs_show():
+    gains = gains_in("best_ablation")
+    points = {change: [round(-gain) for gain in values] for change, values in gains.items()}
+    assert {run["config"]["seed"] for run in ALL_RUNS["best_ablation"]} == {0, 1}
+    assert points.pop("AdamW for all parameters") == [13, 13]
+    assert points.pop("large images from the first step on") == [9, 9]
+    assert points.pop("no positions") == [7, 7]
+    assert points.pop("class token") == [2, 3]
+    assert len(points) == 5
+    assert all(abs(round(gain, 1)) <= 1 for change in points for gain in gains[change])
 
 
 def test_the_page_lists_how_the_presets_for_cifar10_differ():
