@@ -338,12 +338,12 @@ half a point. For the other four changes, three seeds show no clear effect.
 
 ## An ablation of *best*
 
-Which ingredients of *best* does CIFAR-10 need? Each row removes or replaces one of them, with the seeds 0 and 1. So that
-20 runs are affordable, they have a fifth of the preset's 20 epochs, on one core. *AdamW for all parameters* trains the
-encoder's matrices with AdamW and a peak learning rate of 0.002 instead of Muon. *Large images from the first step on*
-omits the smaller images of the first 90 % of the steps. Its steps take about three times as long, so that it has 1.4
-epochs instead of 4. The accuracies are those of the 5,000 validation images, so the standard error of each is about 0.7
-points.
+Which ingredients of *best* does CIFAR-10 need? Each row removes or replaces one of them, with the seeds 0 and 1. So
+that 20 runs are affordable, they have a fifth of the preset's 20 epochs, on one core. *AdamW for all parameters* trains
+the encoder's matrices with AdamW and a peak learning rate of 0.002 instead of Muon. *Large images from the first step
+on* omits the smaller images of the first 90 % of the steps. Its steps take about three times as long, so that it has
+1.4 epochs instead of 4. The accuracies are those of the 5,000 validation images, so the standard error of each is about
+0.7 points.
 
 {best_ablation}
 
