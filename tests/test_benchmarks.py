@@ -122,3 +122,19 @@ def test_flips_and_crops_show_a_window_of_each_image():
     assert 0.4 < (width < 0).float().mean() < 0.6
     assert 0.8 < width.abs().min() < 0.95 < width.abs().max() <= 1.001
     assert 0 <= cropped.min() < cropped.max() <= 27
+
+
+def test_the_command_runs_in_seconds(few_peers, tmp_path, capsys):
+    path = tmp_path / "log.json"
+    time_to_accuracy.main(["--quick", "--recipes", "vit_pytorch", time_to_accuracy.OURS, "--out", str(path)])
+    log = report.load(path)
+    assert report.time_to_accuracy_section(log) in capsys.readouterr().out
+    wanted = [
+        (time_to_accuracy.OURS, 0.25),
+        (time_to_accuracy.OURS, 1.0),
+        ("vit_pytorch", 1.0),
+        (time_to_accuracy.OURS, 0.5),
+    ]
+    assert [(run["recipe"], run["budget"]) for run in log["runs"]] == wanted
+    for run in log["runs"]:
+        assert all(0 <= test["accuracy"] <= 1 and test["seconds"] > 0 for test in run["tests"])

@@ -113,3 +113,10 @@ class TestMake:
         asked = make(clone, "grades")
         assert "pip install -r requirements.txt" in asked
         assert re.search(r"pip install -r requirements.txt .*nbgrader==", asked)
+
+    def test_an_update_gets_the_course_and_then_the_copies(self, clone):
+        asked = make(clone, "update")
+        assert re.search(r"python -m tools\.my_course --pull\n(?:.*\n)*.*python -m tools\.my_course\n\Z", asked)
+        assert asked.count("pip install") == 1
+        asked = make(clone, "fresh", "LESSON=02", "EXERCISE=PatchEmbedding")
+        assert asked.endswith("-m tools.my_course --fresh 02 --exercise PatchEmbedding\n")

@@ -85,6 +85,11 @@ def test_an_output_that_varies_is_kept_until_its_code_changes():
         assert notebook.cells[VARYING].outputs[0].text == text
 
 
+def test_a_progress_bar_leaves_its_last_line():
+    pieces = [new_output("stream", name="stderr", text=text) for text in ("\r 10%", "\r 50%", "\r100%\n")]
+    assert [piece.text for piece in execute_notebooks.merge_streams(pieces)] == ["100%\n"]
+
+
 def test_the_dry_run_sees_a_changed_picture_and_a_changed_text():
     stored = good_notebook()
     softer, other, text = (copy.deepcopy(stored) for _ in range(3))

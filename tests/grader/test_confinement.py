@@ -307,6 +307,7 @@ def machine(monkeypatch, tmp_path):
             {"docker": "echo \"Cannot connect to it\nRun 'docker run --help'\" >&2; exit 1"},
             "docker fails .Cannot connect",
         ),
+        ({"docker": "echo \"no such image\nSee 'docker run --help'.\" >&2; exit 125"}, "docker fails .no such image"),
         ({"podman": "echo 'no such image' >&2; exit 125"}, "podman build -t vit-course-grader"),
         ({"podman": "echo alone"}, "podman does not limit memory here"),
     ],
@@ -331,8 +332,8 @@ def test_a_container_takes_the_place_of_bubblewrap(machine):
     wanted = "--network=none --read-only --cap-drop=ALL --security-opt=no-new-privileges --pids-limit=64"
     assert set(wanted.split()) <= set(words)
     assert "--volume=/folder:/folder:ro" in words
-    assert words[-2:] == ["python3", "x"]
-    assert "vit-course-grader" in words
+    chain = [confine.IMAGE, "env", "--chdir=/submission", "timeout", "--signal=KILL", "3600", "python3", "x"]
+    assert words[-len(chain) :] == chain
 
 
 def test_without_confinement_it_is_said(machine):

@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from textwrap import dedent
 
 import pytest
 from test_confinement import container_of
 from test_sandbox import HARMLESS, PATCHIFY, STOPPERS, UNPATCHIFY, WORK, graded, marks, more_work_than_cores
 
+from grader import sandbox
 from grader.confine import CONTAINERS, Limits
 
 HOARDS = {  # of 4 GiB, where 3 are allowed
@@ -77,18 +79,36 @@ def test_time_in_which_others_compute_does_not_count(container):
     assert (marks(result), result.notes) == ([True, True], [])
 
 
-def test_a_container_ends_after_a_grader_that_was_killed(container, tmp_path):
-    code = f"""
-        import sys
-        sys.path[:0] = {[*sys.path]!r}
-        from test_containers import graded
-        from grader import confine
-        graded("while True: pass", limits=confine.Limits(total_seconds=0.2), confinement=confine.{container!r})
-    """
-    grader = subprocess.Popen([sys.executable, "-c", dedent(code)])
-    while not containers(container):
-        assert grader.poll() is None
-    os.kill(grader.pid, signal.SIGKILL)
-    grader.wait()
+ENDLESS = """
+    import sys
+    sys.path[:0] = {path!r}
+    from test_containers import graded
+    from grader import confine, sandbox
+    confine.CONTAINER_SECONDS = 20
+    look = sandbox.Process._look
+    def tell(process):  # what is called while a cell runs
+        print(process.count, flush=True)
+        look(process)
+    sandbox.Process._look = tell
+    graded("while True: pass", confinement=confine.{container!r})
+"""
+
+
+def test_a_container_ends_after_a_grader_that_was_killed_in_an_endless_cell(container):
+    code = dedent(ENDLESS).format(path=[*sys.path], container=container)
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as grader:
+        while grader.stdout.readline().strip() != "2":  # the second cell, after the one that imports
+            assert grader.poll() is None
+        os.kill(grader.pid, signal.SIGKILL)
+    assert containers(container)
+    deadline = time.monotonic() + 60
     while containers(container):
-        pass
+        assert time.monotonic() < deadline
+
+
+def test_what_is_abandoned_ends_at_once(container):
+    process = sandbox.sandbox_for(container, 2**22)
+    process.connect()
+    assert containers(container)
+    sandbox.abandon()
+    assert containers(container) == []

@@ -1,5 +1,6 @@
 """Submissions side by side: the same marks however many run at a time, wherever, and whatever dies on the way."""
 
+import ast
 import os
 import signal
 import subprocess
@@ -64,7 +65,7 @@ def test_the_pool_does_not_wait_for_threads_that_a_fork_has_left_behind(monkeypa
         large = "__import__('torch').ones(1_000_000).add(1).sum().item()"  # torch would share it among its threads
         print(dict(run_jobs({"one": (large,), "two": (large,)}, 2, work=eval)))"""
     output = subprocess.check_output([sys.executable, "-c", code], timeout=120, text=True)
-    assert output == "{'one': 2000000.0, 'two': 2000000.0}\n"
+    assert ast.literal_eval(output) == {"one": 2000000.0, "two": 2000000.0}  # in the order in which they end
 
 
 @pytest.mark.filterwarnings("ignore")  # of Dask, about the machine's ports and clocks

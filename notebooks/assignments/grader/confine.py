@@ -27,6 +27,7 @@ FIRST_UID = 60800  # 128 user ids from here on, for a grader that is root; Debia
 
 CONTAINERS = ("podman", "docker")
 IMAGE = "vit-course-grader"
+CONTAINER_SECONDS = 3600  # the end of a container whose grader was killed: nobody else would end it
 LIBRARIES = 2**30  # bytes of memory that the libraries take in a container
 BUILD = f"podman build -t {IMAGE} -f notebooks/assignments/grader/Containerfile ."
 
@@ -214,9 +215,8 @@ def container(program: str, inside: Sequence[str], folder: str | Path, limits: L
     command += [f"--tmpfs={HOME}:rw,size={limits.disk_bytes},mode=1777"]
     command += [f"--volume={folder}:{folder}:ro"]
     command += [f"--env={name}={value}" for name, value in environment().items() if name != "PATH"]  # the image's own
-    end = str(15 * limits.total_seconds)  # of a container whose grader was killed: nobody else would end it
     # where the folder is the working directory from the start, docker makes it one that only root can write
-    return [*command, IMAGE, "env", f"--chdir={HOME}", "timeout", "--signal=KILL", end, *inside]
+    return [*command, IMAGE, "env", f"--chdir={HOME}", "timeout", "--signal=KILL", str(CONTAINER_SECONDS), *inside]
 
 
 @functools.cache
@@ -261,12 +261,17 @@ def probed(kind: str) -> Confinement:
         probe = confinement.start(command, folder, Limits(), stdout=subprocess.PIPE, **streams)
         seen, complaints = probe.communicate(timeout=120)
     if probe.returncode or not seen.startswith("alone"):
-        lines = [line for line in complaints.splitlines() if line.strip() and not line.startswith("Run 'docker")]
-        cause = lines[-1] if lines else f"it ended with {probe.returncode}"
+        cause = cause_in(complaints) or f"it ended with {probe.returncode}"
         raise CannotConfine(f"{kind} fails ({cause})")
     if kind in CONTAINERS and "limited" not in seen:
         raise CannotConfine(f"{kind} does not limit memory here (without root, it needs version 2 of Linux's cgroups)")
     return Confinement(kind, forks=kind == "bubblewrap" and "forks" in seen)
+
+
+def cause_in(complaints: str) -> str:
+    """Return the last line of an error, without docker's advice to read its help."""
+    lines = [line.strip() for line in complaints.splitlines() if "docker run --help" not in line]
+    return next(filter(None, reversed(lines)), "")
 
 
 # What a submission would see: its own folder, empty, which it can write; whether it may make namespaces of its own; and

@@ -27,7 +27,7 @@ from functools import cache
 from pathlib import Path
 
 from grader import hidden, student_package
-from grader.confine import CONTAINERS, Confinement, Limits, environment, library_folders
+from grader.confine import CONTAINERS, Confinement, Limits, cause_in, environment, library_folders
 from grader.messages import Connection, Ended, Malformed
 from grader.outputs import outputs_of, plain, stream
 from grader.usage import Usage
@@ -237,6 +237,15 @@ class Process:
 # --- the sandbox -----------------------------------------------------------------------------------------------------
 
 
+_open: list["Sandbox"] = []
+
+
+def abandon() -> None:
+    """End the containers of a process that is about to end itself; bubblewrap ends with it."""
+    for sandbox in _open:
+        sandbox.confinement.remove(sandbox.folder)
+
+
 @cache
 def sandbox_for(confinement: Confinement, disk_bytes: int) -> "Sandbox":
     """Return the sandbox for all submissions that a process of the grader runs."""
@@ -260,6 +269,7 @@ class Sandbox:
         for path in [self.folder, *self.folder.rglob("*")]:
             path.chmod(0o755 if path.is_dir() else 0o644)
         self.running: subprocess.Popen | None = None
+        _open.append(self)
         atexit.register(self.stop)
 
     def connect(self) -> tuple[int, int]:
@@ -322,6 +332,6 @@ class Sandbox:
         if self.confinement.forks:
             self.control.close()
         self.complaints.seek(0)
-        self.said = self.complaints.read(10_000).decode(errors="replace").strip().rpartition("\n")[2][:300]
+        self.said = cause_in(self.complaints.read(10_000).decode(errors="replace"))[:300]
         self.complaints.close()
         self.running = None

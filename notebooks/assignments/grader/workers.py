@@ -88,6 +88,7 @@ def _start(folder: str) -> None:
 
     def watch() -> None:
         multiprocessing.parent_process().join()
+        sandbox.abandon()
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
 
