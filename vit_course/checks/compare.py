@@ -137,9 +137,8 @@ def unchanged(before: object, after: object) -> bool:
     """Whether a copy that was handed over is still as it was, bit by bit."""
     if isinstance(before, (list, tuple)):
         return len(before) == len(after) and all(map(unchanged, before, after))
-    if isinstance(before, np.ndarray):
-        before, after = torch.from_numpy(before), torch.from_numpy(after)
-    if isinstance(before, Tensor):
+    if is_array(before):
+        before, after = as_tensor(before), as_tensor(after)
         same_shape = before.shape == after.shape
         return same_shape and bool(((before == after) | ((before != before) & (after != after))).all())
     return before is after or isinstance(before, nn.Module) or before == after

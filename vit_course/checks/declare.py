@@ -32,7 +32,6 @@ from vit_course.checks.modules import (
     gradients_of_module,
     independent_instances,
     load,
-    loaded,
     made_in_forward,
     random_in_eval,
     takes,
@@ -243,13 +242,7 @@ class Trial:
         if not self.check.is_class:
             with running(doing), torch.no_grad():
                 return case.shows(self.check.run(guarded(self.subject, case.label), case))
-        mine = build(self.subject, case.options)
-        try:
-            load(mine, self.right(case).state_dict(), self.mapping, self.check.mappable)
-        except CheckFailed:
-            made_in_forward(mine.eval(), case.args[0])
-            raise
-        mine.train(case.training)
+        mine = self.loaded(case).train(case.training)
         with running(doing), torch.no_grad():
             result = guarded(mine, case.label)(*case.args)
         return case.shows(result) if isinstance(result, Tensor) else result
@@ -353,7 +346,13 @@ class Trial:
 
     def loaded(self, case: Case) -> nn.Module:
         """Return the learner's module with the course's parameters, in eval mode."""
-        return loaded(self.subject, case.options, self.right(case).state_dict(), self.mapping).eval()
+        mine = build(self.subject, case.options).eval()
+        try:
+            load(mine, self.right(case).state_dict(), self.mapping, self.check.mappable)
+        except CheckFailed:
+            made_in_forward(mine, case.args[0])
+            raise
+        return mine
 
     def progress(self, cases: Sequence[Case], runs: Sequence[TwinRun]) -> Progress:
         """Return how far the learner's computation is right."""

@@ -11,7 +11,7 @@ from vit_course.checks.attention import BIAS, HEADS, LAYER, marked_tokens, revea
 from vit_course.checks.compare import formula, set_parameters
 from vit_course.checks.declare import Case, declare
 from vit_course.checks.dropout import RATE, draws
-from vit_course.checks.embedding import modes
+from vit_course.checks.embedding import drawn, modes
 from vit_course.checks.modules import Mapping, build
 from vit_course.checks.trace import forbids
 from vit_course.checks.verdict import fail
@@ -56,12 +56,6 @@ def _mlp_shows(mlp: nn.Module) -> None:
     mlp.linear_1.bias.fill_(0.5)
     mlp.linear_2.weight.copy_(torch.eye(*mlp.linear_2.weight.shape))
     mlp.linear_2.bias.fill_(BIAS)
-
-
-def drawn(label: str, x: Tensor, options: dict, weights: Callable[[nn.Module], object], **rest: object) -> Case:
-    """Return a case in train mode, whose output takes few values."""
-    rest = {"shows": draws, "fault": "dropout.elsewhere"} | rest
-    return Case(label, (x,), options=options, training=True, weights=weights, **rest)
 
 
 MLP_SIZES, DRAWN = dict(hidden_dim=WIDE, mlp_dim=WIDE + 8), dict(dropout=RATE)
@@ -138,6 +132,7 @@ def _two_norms(cls: type[nn.Module], mapping: Mapping) -> None:
 PARTS = f"drop encoder_block multi_head_attention mlp_block {HEADS}"
 BLOCK_SIZES = MLP_SIZES | DRAWN | dict(num_heads=3)
 MARKED = dict(hidden_dim=48, num_heads=3, mlp_dim=4, attention_dropout=RATE)
+BLOCK = ["encoder_block.read", *LAYER, *(f"encoder_block.{name}" for name in ("attended", "middle", "result"))]
 declare(
     "encoder_block",
     vit_course.EncoderBlock,
@@ -273,10 +268,5 @@ declare(
         ],
     ],
     mistakes=f"encoder drop_lost {PARTS}",
-    stages=[
-        "encoder_block.read",
-        *LAYER,
-        *(f"encoder_block.{name}" for name in ("attended", "middle", "result")),
-        "stream",
-    ],
+    stages=[*BLOCK, "stream"],
 )

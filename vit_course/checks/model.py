@@ -4,11 +4,10 @@ import torch
 from torch import nn
 
 import vit_course
-from vit_course.checks.attention import LAYER
 from vit_course.checks.compare import formula
 from vit_course.checks.declare import Case, declare
 from vit_course.checks.embedding import modes
-from vit_course.checks.encoder import PARTS, TWO_BLOCKS, WIDTH, alone, places, quiet
+from vit_course.checks.encoder import BLOCK, PARTS, TWO_BLOCKS, WIDTH, alone, places, quiet
 from vit_course.checks.modules import Mapping, build, own_names
 from vit_course.checks.verdict import CheckFailed, fail
 
@@ -52,7 +51,6 @@ def _starts_with_zero_head(cls: type[nn.Module], mapping: Mapping) -> None:
             raise fail("start.head", name=name)
 
 
-BLOCK = [f"encoder_block.{name}" for name in ("attended", "middle", "result")]
 declare(
     "vision_transformer",
     vit_course.VisionTransformer,
@@ -71,15 +69,7 @@ declare(
         ],
     ],
     mistakes=f"vision_transformer image_embedding encoder drop_lost {PARTS} patch_embedding patchify",
-    stages=[
-        "image_embedding.result",
-        "encoder_block.read",
-        *LAYER,
-        *BLOCK,
-        "encoder.stream",
-        "encoder.result",
-        "pooled",
-    ],
+    stages=["image_embedding.result", *BLOCK, "encoder.stream", "encoder.result", "pooled"],
     before=[_head_on_all_tokens],
     behaviors=[_starts_with_zero_head],
 )

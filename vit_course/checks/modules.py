@@ -69,13 +69,6 @@ def load(module: nn.Module, state: dict[str, Tensor], mapping: Mapping, mappable
     module.load_state_dict(own | state)
 
 
-def loaded(cls: Callable, options: dict, state: dict[str, Tensor], mapping: Mapping) -> nn.Module:
-    """Construct the learner's module with the course's parameters in it."""
-    module = build(cls, options)
-    load(module, state, mapping)
-    return module
-
-
 def few(keys: Sequence[str], most: int = 6) -> str:
     """Name at most six of the keys."""
     more = [sentence("modules.more", count=len(keys) - most)] if len(keys) > most else []

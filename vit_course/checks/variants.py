@@ -39,7 +39,6 @@ class Mistake:
     template: str
     edits: tuple[tuple[str, str], ...]
     fields: dict[str, str]
-    seen: str
     drawn: bool
 
     @cached_property
@@ -64,8 +63,7 @@ def mistakes_of(section: str) -> tuple[Mistake, ...]:
         for number, form in enumerate([row, *row.get("forms", [])]):
             identity = f"{section}.{name}" + (f"/{number}" if number else "")
             edits, fields = tuple(map(tuple, form["edits"])), form.get("fields", row.get("fields", {}))
-            seen, drawn = row.get("seen", ""), row.get("drawn", False)
-            found.append(Mistake(identity, part, row["says"], edits, fields, seen, drawn))
+            found.append(Mistake(identity, part, row["says"], edits, fields, row.get("drawn", False)))
     return tuple(found)
 
 
