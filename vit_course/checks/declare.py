@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -155,7 +156,7 @@ class Check:
         for group in self.cases:
             trial.judge(group)
             trial.passed += [case.label for case in group]
-        if self.run is Check.run and self.cases:
+        if self.run is Check.run:
             trial.second_call(self.cases[0][0])
             trial.gradients(self.cases[0][0])
         for behavior in self.behaviors:
@@ -216,15 +217,12 @@ class Trial:
         """Check what can be seen before anything runs."""
         if not self.check.twin:
             return
-        if not self.check.is_class:
-            cases = self.check.cases
-            takes(self.subject, self.check.reference, cases[0][0].kwargs if cases else {})
-            return
-        if isinstance(self.subject, nn.Module):
+        if self.check.is_class and isinstance(self.subject, nn.Module):
             raise fail("declare.instance")
-        for case in (case for group in self.check.cases for case in group):
-            takes(self.subject, self.check.reference, case.options)
-        independent_instances(self.subject, self.check.cases[0][0].options)
+        for case in chain(*self.check.cases):
+            takes(self.subject, self.check.reference, case.options | case.kwargs)
+        if self.check.is_class:
+            independent_instances(self.subject, self.check.cases[0][0].options)
 
     def right(self, case: Case) -> nn.Module:
         """Return the course's module for a case."""
@@ -454,7 +452,7 @@ CHECKS: dict[str, Check] = {}
 def declare(
     name: str,
     reference: Callable,
-    cases: Sequence[Sequence[Case]] = (),
+    cases: Sequence[Sequence[Case]],
     *,
     twin: str = "",
     mistakes: str = "",

@@ -89,9 +89,7 @@ def _is_stub(subject: object) -> bool:
         subject = getattr(subject, "forward", None)
     tree = _parsed(inspect.unwrap(subject)) if callable(subject) else None
     body = getattr(tree.body[0], "body", None) if tree and tree.body else None
-    if isinstance(body, list):
-        return all(map(_is_constant, body))
-    return False
+    return isinstance(body, list) and all(map(_is_constant, body))
 
 
 def _is_constant(statement: ast.stmt) -> bool:

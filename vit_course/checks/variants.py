@@ -237,15 +237,12 @@ def explanation(
     targets = [_Target(result) for result in results]
     bench, notes = Bench(remember=remember), {}
 
-    def gives(chosen: Sequence[Mistake], run: Callable[[dict], object]) -> object:
-        try:
-            return bench.run(chosen, run)
-        except Exception:  # a wrong version may stop where the learner's does not
-            return False
-
     def explains(chosen: Sequence[Mistake]) -> bool:
         for k, (run, target) in enumerate(zip(runs, targets, strict=True)):
-            equal = gives(chosen, partial(target.equals_result_of, run))
+            try:
+                equal = bench.run(chosen, partial(target.equals_result_of, run))
+            except Exception:  # a wrong version may stop where the learner's does not
+                equal = False
             if k == 0 and len(chosen) == 1:
                 notes[chosen[0].id] = [*bench.notes]
             if not equal:
