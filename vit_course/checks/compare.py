@@ -88,11 +88,8 @@ def describe(actual: object, expected: object) -> str:
     """Say in few words what was expected and what came: types, then shapes, then the first value that differs."""
     if isinstance(expected, (tuple, list)) and alike(actual, expected) and len(actual) == len(expected):
         place = next(k for k, (a, e) in enumerate(zip(actual, expected, strict=True)) if not same(a, e))
-        name = (
-            expected._fields[place].replace("_", " ")
-            if hasattr(expected, "_fields")
-            else sentence("compare.part", place=place)
-        )
+        names = getattr(expected, "_fields", ())
+        name = names[place].replace("_", " ") if names else sentence("compare.part", place=place)
         return f"{name}: {describe(actual[place], expected[place])}"
     if not alike(actual, expected) or not (is_array(expected) or _is_scalar(expected)):
         return sentence("compare.values", wanted=named(expected), came=named(actual))

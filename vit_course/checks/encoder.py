@@ -1,6 +1,7 @@
 """Checks of lesson 04's parts: LayerNorm, the MLP, the encoder block and the encoder."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -120,7 +121,7 @@ def quiet(module: nn.Module) -> None:
 def _small_tokens(case: Case) -> Case:
     x = 2e-3 * formula(2, 5, case.options["hidden_dim"])
     label = "small tokens, whose variance is near 1e-6"
-    return Case(label, (x,), options=case.options, weights=quiet, fault="declare.eps")
+    return replace(case, label=label, args=(x,), weights=quiet, fault="declare.eps")
 
 
 def _two_norms(cls: type[nn.Module], mapping: Mapping) -> None:
@@ -250,10 +251,7 @@ declare(
     vit_course.Encoder,
     [
         ENCODERS,
-        [
-            _small_tokens(ENCODERS[0]),
-            Case("blocks that change little", ENCODERS[0].args, options=ENCODERS[0].options, weights=quiet),
-        ],
+        [_small_tokens(ENCODERS[0]), replace(ENCODERS[0], label="blocks that change little", weights=quiet)],
         modes(ENCODERS[0].options, ENCODERS[0].args[0], "dropout", "attention_dropout"),
         [
             drawn(

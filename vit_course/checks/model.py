@@ -1,5 +1,7 @@
 """Check of lesson 05's part: the whole model."""
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 
@@ -56,11 +58,7 @@ declare(
     vit_course.VisionTransformer,
     [
         IMAGES,
-        [
-            Case(
-                "tokens of tiny variance", IMAGES[0].args, options=IMAGES[0].options, weights=quiet, fault="declare.eps"
-            )
-        ],
+        [replace(IMAGES[0], label="tokens of tiny variance", weights=quiet, fault="declare.eps")],
         modes(IMAGES[0].options, IMAGES[0].args[0], "dropout", "attention_dropout"),
         [
             alone("the encoder's output", "head", BLANK, SIZES, shows=lambda logits: logits, encoder_ln_bias=1.0),
