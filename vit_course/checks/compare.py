@@ -144,7 +144,7 @@ def unchanged(before: object, after: object) -> bool:
 # --- what can be said of wrong values without knowing the mistake ----------------------------------------------------
 
 
-def fact(results: Sequence, expected: Sequence, given: Sequence[Sequence] = ()) -> str:
+def fact(results: Sequence, expected: Sequence, given: Sequence[Sequence]) -> str:
     """Return what all pairs of results and expected tensors have in common, if the evidence is clear; else "".
 
     Args:
@@ -165,7 +165,7 @@ def fact(results: Sequence, expected: Sequence, given: Sequence[Sequence] = ()) 
     if any(all(same(r.permute(order), e) for r, e in pairs) for order in orders):
         return sentence("facts.axes")
     if all(same(r.flatten().sort().values, e.flatten().sort().values) for r, e in pairs):
-        reshaped = given and all(
+        reshaped = all(
             any(same(r.flatten(), as_tensor(arg).flatten()) for arg in args)
             for (r, _), args in zip(pairs, given, strict=True)
         )

@@ -41,7 +41,7 @@ def build(cls: Callable, options: dict) -> nn.Module:
     return module
 
 
-def load(module: nn.Module, state: dict[str, Tensor], mapping: Mapping, mappable: bool = True) -> None:
+def load(module: nn.Module, state: dict[str, Tensor], mapping: Mapping, mappable: bool) -> None:
     """Load the course's parameters into the learner's module; say which are missing, unknown or of another shape."""
     state = {key: value.clone() for key, value in state.items()}
     if mapping is not None:
