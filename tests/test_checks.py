@@ -129,7 +129,7 @@ STUB = "class part(nn.Module):\n    def __init__(self, **options):\n        supe
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("body", ["...", "pass", '"""Do something."""', "return ...", "return None"])
 def test_an_empty_stub_is_told_so_quietly(check, body):
-    if check in CHECKS and CHECKS[check].is_class:
+    if CHECKS[check].is_class:
         source = f"{STUB}    def forward(self, x):\n        {body}\n"
     else:
         source = f"def part(*args, **options):\n    {body}\n"
@@ -168,7 +168,6 @@ PATCHIFY, ATTENTION = "images, patch_size", "query, key, value"
 BACK = "patches, *, patch_size, image_size, channels=3"
 HELPER = "def helper(query, key):\n    weights = (query @ key.mT).softmax(-1)\n\n\n"
 WORDS = [
-    ("patchify", PATCHIFY, "return images.reshape(len(images), -1, size)", r"reads `size` from the notebook .*\(4\)"),
     ("patchify", PATCHIFY, "return images.reshape(undefined)", r"NameError.* in line \d+, `return images.reshape"),
     ("scaled_dot_product_attention", ATTENTION, "return helper(query, key) @ value", "helper returns None, because"),
     ("patchify", PATCHIFY, 'return rearrange(images, "b c h w -> b (h w)")', "rearrange keeps every axis"),
@@ -177,8 +176,6 @@ WORDS = [
     ("patchify", PATCHIFY, 'return rearrange(images, "b c (h p) w -> b (c h p w)", p=5)', "into groups of 5"),
     ("unpatchify", BACK, 'return rearrange(patches, "b (h w) d -> b h w d", h=image_size / 2)', "restart the kernel"),
     ("layer_norm", "x, weight, bias", "return x", r"must take the arguments \(x, weight, bias, eps\); yours takes"),
-    ("patchify", PATCHIFY, "images += 1; return images", "changes its input in place"),
-    ("patchify", PATCHIFY, "images.sum()", "is a return missing"),
     ("patchify", PATCHIFY, "raise NotImplementedError", r"not written yet\. Put your code where"),
     ("patchify", PATCHIFY, "return images.long().softmax(-1)", r"stopped with (NotImplemented|Runtime)Error.* `return"),
 ]
@@ -186,7 +183,7 @@ WORDS = [
 
 @pytest.mark.parametrize(("check", "arguments", "body", "says"), WORDS)
 def test_what_goes_wrong_before_the_values_is_explained(check, arguments, body, says):
-    source = f"size = 4\n\n\n{HELPER}def part({arguments}):\n    {body}\n"
+    source = f"{HELPER}def part({arguments}):\n    {body}\n"
     with pytest.raises(checks.CheckFailed, match=says) as caught:
         getattr(checks, check)(witnesses.cell(source)["part"])
     assert str(caught.value).startswith(f"{check}: ")

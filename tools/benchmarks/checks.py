@@ -25,7 +25,7 @@ def unknown(part: str) -> Mistake:
     """Return a mistake that no table has: the twin of a part returns a tenth more."""
     last = SOURCES[part].rstrip().splitlines()[-1]
     edit = last, last.replace("return ", "return 1.1 * (") + ")"
-    return Mistake(f"{part}.unknown", part, "", (edit,), {}, "", drawn=False)
+    return Mistake(f"{part}.unknown", part, "", (edit,), {}, drawn=False)
 
 
 def longest(check: Check, tried: list[tuple[Mistake, ...]]) -> float:

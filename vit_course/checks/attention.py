@@ -11,8 +11,8 @@ from vit_course import attention
 from vit_course.checks import twins
 from vit_course.checks.compare import formula
 from vit_course.checks.declare import Case, declare
-from vit_course.checks.dropout import RATE, draws
-from vit_course.checks.embedding import modes
+from vit_course.checks.dropout import RATE
+from vit_course.checks.embedding import drawn, modes
 
 # --- attention as a function -----------------------------------------------------------------------------------------
 
@@ -23,7 +23,8 @@ def tensors(label: str, b: int, heads: int, i: int, j: int, e: int, v: int = 0, 
     return Case(label, (query, key, formula(b, heads, j, v or e, start=611)))
 
 
-def _pairs(cases: Sequence[Case]) -> list[Case]:
+def queries_and_keys(cases: Sequence[Case]) -> list[Case]:
+    """Return the cases without their values."""
     return [Case(case.label, case.args[:2]) for case in cases]
 
 
@@ -40,7 +41,7 @@ ATTENTION = [
 STAGES = ["attention_weights.scores", "attention_weights.scaled", "attention_weights.weights"]
 OUT = "scaled_dot_product_attention.out"
 
-declare("attention_weights", attention.attention_weights, [_pairs(group) for group in ATTENTION], stages=STAGES)
+declare("attention_weights", attention.attention_weights, list(map(queries_and_keys, ATTENTION)), stages=STAGES)
 declare(
     "scaled_dot_product_attention",
     attention.scaled_dot_product_attention,
@@ -103,13 +104,11 @@ declare(
         TOKENS,
         modes(TOKENS[0].options, TOKENS[0].args[0], "attention_dropout"),
         [
-            Case(
+            drawn(
                 f"train mode, attention_dropout={RATE}",
-                (marked_tokens(),),
-                options=dict(hidden_dim=48, num_heads=3, attention_dropout=RATE),
-                training=True,
-                weights=reveal_weights,
-                shows=draws,
+                marked_tokens(),
+                dict(hidden_dim=48, num_heads=3, attention_dropout=RATE),
+                reveal_weights,
                 fault="dropout.attention_elsewhere",
             )
         ],

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vit_course.checks import twins
-from vit_course.checks.attention import STAGES, tensors
+from vit_course.checks.attention import STAGES, queries_and_keys, tensors
 from vit_course.checks.compare import formula, same, set_parameters
 from vit_course.checks.declare import Case, Check, declare
 from vit_course.checks.learner import check, running, shown
@@ -28,14 +28,10 @@ def _still(symptom: str) -> NotWritten:
 # --- 1 rows, 2 padding -----------------------------------------------------------------------------------------------
 
 
-def _pair(label: str, *sizes: int, **size: float) -> Case:
-    return Case(label, tensors(label, *sizes, **size).args[:2])
-
-
 PAIRS = [
-    _pair("8 heads of width 96", 1, 8, 5, 5, 96),
-    _pair("three heads of width 5", 2, 3, 7, 7, 5),
-    _pair("one head, more keys than queries", 1, 1, 4, 9, 16),
+    tensors("8 heads of width 96", 1, 8, 5, 5, 96),
+    tensors("three heads of width 5", 2, 3, 7, 7, 5),
+    tensors("one head, more keys than queries", 1, 1, 4, 9, 16),
 ]
 
 
@@ -45,8 +41,8 @@ def _masked_case(
     """Return queries, keys and a mask that allows every query key 0, and none key 1."""
     mask = formula(*shape, start=41) > -0.3
     mask[..., 0], mask[..., 1] = True, False
-    pair = _pair(label, 2, heads, i, j, e, size=size)
-    return Case(label, (*pair.args, mask), fault=fault)
+    query, key, _ = tensors(label, 2, heads, i, j, e, size=size).args
+    return Case(label, (query, key, mask), fault=fault)
 
 
 MASKED = [
@@ -139,8 +135,6 @@ def _what_is_dropped(function: Callable, mapping: Mapping) -> None:
     with torch.random.fork_rng(), running(sentence("declare.on", case=f"{IMAGES} images of ones in training")):
         torch.manual_seed(0)
         came = function(torch.ones(6, IMAGES, 3), RATE, True)
-    if came is None:
-        raise fail("declare.returns_none")
     if came.shape != (6, IMAGES, 3):
         raise fail("clinic.another_shape", wanted=(6, IMAGES, 3), came=tuple(came.shape))
     scale, kept = came.max().item(), came != 0
@@ -258,7 +252,7 @@ def _repair(name: str, reference: Callable, cases: list, twin: str = "", **rest:
     declare(name, reference, [cases], twin=twin or reference.__name__, among=CLINIC, mappable=False, **rest)
 
 
-_repair("rows", twins.attention_weights, PAIRS, mistakes="rows attention_weights", stages=STAGES)
+_repair("rows", twins.attention_weights, queries_and_keys(PAIRS), mistakes="rows attention_weights", stages=STAGES)
 _repair("padding", twins.masked_weights, MASKED)
 _repair(
     "places",
@@ -284,17 +278,8 @@ _repair("cutmix", twins.cutmix, MIXES, run=_mixed)
 _repair("rotary", twins.rotate_pairs, ROTATED)
 _repair("windows", twins.window_mask, WINDOWS, run=_allowed)
 _repair("registers", twins.layer_settings, DEPTHS, run=_settings)
-HALF_REPAIRS = {
-    "masked_weights.inverted",
-    "resampled_positions.swapped_points",
-    "resampled_positions.swapped_grid",
-    "color_labels.few_levels",
-    "color_labels.below_zero",
-    "cutmix.still_square",
-    "cutmix.still_promised",
-    "layer_settings.still_decayed",
-    "layer_settings.still_fast",
-}  # if one of these mistakes is the only one, the other fault of the case is repaired
+LEFT = "One of the two faults is left."  # mistakes that say so; if one is the only one, the other fault is repaired
+HALF_REPAIRS = {known.id for check in CLINIC.values() for known in check.known() if known.template == LEFT}
 NAMES = list(CLINIC)
 
 

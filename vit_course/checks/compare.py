@@ -88,11 +88,8 @@ def describe(actual: object, expected: object) -> str:
     """Say in few words what was expected and what came: types, then shapes, then the first value that differs."""
     if isinstance(expected, (tuple, list)) and alike(actual, expected) and len(actual) == len(expected):
         place = next(k for k, (a, e) in enumerate(zip(actual, expected, strict=True)) if not same(a, e))
-        name = (
-            expected._fields[place].replace("_", " ")
-            if hasattr(expected, "_fields")
-            else sentence("compare.part", place=place)
-        )
+        names = getattr(expected, "_fields", ())
+        name = names[place].replace("_", " ") if names else sentence("compare.part", place=place)
         return f"{name}: {describe(actual[place], expected[place])}"
     if not alike(actual, expected) or not (is_array(expected) or _is_scalar(expected)):
         return sentence("compare.values", wanted=named(expected), came=named(actual))
@@ -137,9 +134,8 @@ def unchanged(before: object, after: object) -> bool:
     """Whether a copy that was handed over is still as it was, bit by bit."""
     if isinstance(before, (list, tuple)):
         return len(before) == len(after) and all(map(unchanged, before, after))
-    if isinstance(before, np.ndarray):
-        before, after = torch.from_numpy(before), torch.from_numpy(after)
-    if isinstance(before, Tensor):
+    if is_array(before):
+        before, after = as_tensor(before), as_tensor(after)
         same_shape = before.shape == after.shape
         return same_shape and bool(((before == after) | ((before != before) & (after != after))).all())
     return before is after or isinstance(before, nn.Module) or before == after
@@ -148,7 +144,7 @@ def unchanged(before: object, after: object) -> bool:
 # --- what can be said of wrong values without knowing the mistake ----------------------------------------------------
 
 
-def fact(results: Sequence, expected: Sequence, given: Sequence[Sequence] = ()) -> str:
+def fact(results: Sequence, expected: Sequence, given: Sequence[Sequence]) -> str:
     """Return what all pairs of results and expected tensors have in common, if the evidence is clear; else "".
 
     Args:
@@ -169,7 +165,7 @@ def fact(results: Sequence, expected: Sequence, given: Sequence[Sequence] = ()) 
     if any(all(same(r.permute(order), e) for r, e in pairs) for order in orders):
         return sentence("facts.axes")
     if all(same(r.flatten().sort().values, e.flatten().sort().values) for r, e in pairs):
-        reshaped = given and all(
+        reshaped = all(
             any(same(r.flatten(), as_tensor(arg).flatten()) for arg in args)
             for (r, _), args in zip(pairs, given, strict=True)
         )

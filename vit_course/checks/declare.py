@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +33,6 @@ from vit_course.checks.modules import (
     gradients_of_module,
     independent_instances,
     load,
-    loaded,
     made_in_forward,
     random_in_eval,
     takes,
@@ -156,7 +156,7 @@ class Check:
         for group in self.cases:
             trial.judge(group)
             trial.passed += [case.label for case in group]
-        if self.run is Check.run and self.cases:
+        if self.run is Check.run:
             trial.second_call(self.cases[0][0])
             trial.gradients(self.cases[0][0])
         for behavior in self.behaviors:
@@ -217,15 +217,12 @@ class Trial:
         """Check what can be seen before anything runs."""
         if not self.check.twin:
             return
-        if not self.check.is_class:
-            cases = self.check.cases
-            takes(self.subject, self.check.reference, cases[0][0].kwargs if cases else {})
-            return
-        if isinstance(self.subject, nn.Module):
+        if self.check.is_class and isinstance(self.subject, nn.Module):
             raise fail("declare.instance")
-        for case in (case for group in self.check.cases for case in group):
-            takes(self.subject, self.check.reference, case.options)
-        independent_instances(self.subject, self.check.cases[0][0].options)
+        for case in chain(*self.check.cases):
+            takes(self.subject, self.check.reference, case.options | case.kwargs)
+        if self.check.is_class:
+            independent_instances(self.subject, self.check.cases[0][0].options)
 
     def right(self, case: Case) -> nn.Module:
         """Return the course's module for a case."""
@@ -243,13 +240,7 @@ class Trial:
         if not self.check.is_class:
             with running(doing), torch.no_grad():
                 return case.shows(self.check.run(guarded(self.subject, case.label), case))
-        mine = build(self.subject, case.options)
-        try:
-            load(mine, self.right(case).state_dict(), self.mapping, self.check.mappable)
-        except CheckFailed:
-            made_in_forward(mine.eval(), case.args[0])
-            raise
-        mine.train(case.training)
+        mine = self.loaded(case).train(case.training)
         with running(doing), torch.no_grad():
             result = guarded(mine, case.label)(*case.args)
         return case.shows(result) if isinstance(result, Tensor) else result
@@ -353,7 +344,13 @@ class Trial:
 
     def loaded(self, case: Case) -> nn.Module:
         """Return the learner's module with the course's parameters, in eval mode."""
-        return loaded(self.subject, case.options, self.right(case).state_dict(), self.mapping).eval()
+        mine = build(self.subject, case.options).eval()
+        try:
+            load(mine, self.right(case).state_dict(), self.mapping, self.check.mappable)
+        except CheckFailed:
+            made_in_forward(mine, case.args[0])
+            raise
+        return mine
 
     def progress(self, cases: Sequence[Case], runs: Sequence[TwinRun]) -> Progress:
         """Return how far the learner's computation is right."""
@@ -455,7 +452,7 @@ CHECKS: dict[str, Check] = {}
 def declare(
     name: str,
     reference: Callable,
-    cases: Sequence[Sequence[Case]] = (),
+    cases: Sequence[Sequence[Case]],
     *,
     twin: str = "",
     mistakes: str = "",

@@ -108,6 +108,12 @@ def modes(options: dict, x: Tensor, *arguments: str) -> list[Case]:
     ]  # fmt: skip
 
 
+def drawn(label: str, x: Tensor, options: dict, weights: Callable[[nn.Module], object], **rest: object) -> Case:
+    """Return a case in train mode, whose output takes few values."""
+    rest = {"shows": draws, "fault": "dropout.elsewhere"} | rest
+    return Case(label, (x,), options=options, training=True, weights=weights, **rest)
+
+
 declare(
     "patch_embedding",
     vit_course.PatchEmbedding,
@@ -149,17 +155,7 @@ declare(
     [
         TO_EMBED,
         modes(MANY, formula(8, 3, 16, 16), "dropout"),
-        [
-            Case(
-                f"train mode, dropout={RATE}",
-                (torch.ones(8, 3, 16, 16),),
-                options=MANY | dict(dropout=RATE),
-                training=True,
-                weights=_ones_and_halves,
-                shows=draws,
-                fault="dropout.elsewhere",
-            )
-        ],
+        [drawn(f"train mode, dropout={RATE}", torch.ones(8, 3, 16, 16), MANY | dict(dropout=RATE), _ones_and_halves)],
     ],
     mistakes="image_embedding patch_embedding patchify drop",
     stages=["patch_embedding.patches", "patch_embedding.tokens", "tokens", "summed"],

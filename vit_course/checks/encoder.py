@@ -1,6 +1,7 @@
 """Checks of lesson 04's parts: LayerNorm, the MLP, the encoder block and the encoder."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from vit_course.checks.attention import BIAS, HEADS, LAYER, marked_tokens, revea
 from vit_course.checks.compare import formula, set_parameters
 from vit_course.checks.declare import Case, declare
 from vit_course.checks.dropout import RATE, draws
-from vit_course.checks.embedding import modes
+from vit_course.checks.embedding import drawn, modes
 from vit_course.checks.modules import Mapping, build
 from vit_course.checks.trace import forbids
 from vit_course.checks.verdict import fail
@@ -56,12 +57,6 @@ def _mlp_shows(mlp: nn.Module) -> None:
     mlp.linear_1.bias.fill_(0.5)
     mlp.linear_2.weight.copy_(torch.eye(*mlp.linear_2.weight.shape))
     mlp.linear_2.bias.fill_(BIAS)
-
-
-def drawn(label: str, x: Tensor, options: dict, weights: Callable[[nn.Module], object], **rest: object) -> Case:
-    """Return a case in train mode, whose output takes few values."""
-    rest = {"shows": draws, "fault": "dropout.elsewhere"} | rest
-    return Case(label, (x,), options=options, training=True, weights=weights, **rest)
 
 
 MLP_SIZES, DRAWN = dict(hidden_dim=WIDE, mlp_dim=WIDE + 8), dict(dropout=RATE)
@@ -126,7 +121,7 @@ def quiet(module: nn.Module) -> None:
 def _small_tokens(case: Case) -> Case:
     x = 2e-3 * formula(2, 5, case.options["hidden_dim"])
     label = "small tokens, whose variance is near 1e-6"
-    return Case(label, (x,), options=case.options, weights=quiet, fault="declare.eps")
+    return replace(case, label=label, args=(x,), weights=quiet, fault="declare.eps")
 
 
 def _two_norms(cls: type[nn.Module], mapping: Mapping) -> None:
@@ -138,6 +133,7 @@ def _two_norms(cls: type[nn.Module], mapping: Mapping) -> None:
 PARTS = f"drop encoder_block multi_head_attention mlp_block {HEADS}"
 BLOCK_SIZES = MLP_SIZES | DRAWN | dict(num_heads=3)
 MARKED = dict(hidden_dim=48, num_heads=3, mlp_dim=4, attention_dropout=RATE)
+BLOCK = ["encoder_block.read", *LAYER, *(f"encoder_block.{name}" for name in ("attended", "middle", "result"))]
 declare(
     "encoder_block",
     vit_course.EncoderBlock,
@@ -255,10 +251,7 @@ declare(
     vit_course.Encoder,
     [
         ENCODERS,
-        [
-            _small_tokens(ENCODERS[0]),
-            Case("blocks that change little", ENCODERS[0].args, options=ENCODERS[0].options, weights=quiet),
-        ],
+        [_small_tokens(ENCODERS[0]), replace(ENCODERS[0], label="blocks that change little", weights=quiet)],
         modes(ENCODERS[0].options, ENCODERS[0].args[0], "dropout", "attention_dropout"),
         [
             drawn(
@@ -273,10 +266,5 @@ declare(
         ],
     ],
     mistakes=f"encoder drop_lost {PARTS}",
-    stages=[
-        "encoder_block.read",
-        *LAYER,
-        *(f"encoder_block.{name}" for name in ("attended", "middle", "result")),
-        "stream",
-    ],
+    stages=[*BLOCK, "stream"],
 )

@@ -145,9 +145,9 @@ with torch.random.fork_rng(devices=[]):  # initial values are drawn before they 
 EXERCISES: dict[str, Check] = {}
 
 
-def _exercise(name: str, *cases: Case, twin: str = "", **rest: object) -> None:
+def _exercise(name: str, *cases: Case, **rest: object) -> None:
     """Declare an exercise: the name of its function, which its twin has as well, and the cases."""
-    declare(name, getattr(twins, twin or name), [cases], twin=twin, among=EXERCISES, **rest)
+    declare(name, getattr(twins, name), [cases], among=EXERCISES, **rest)
 
 
 _exercise("negative", Case("six letters", (LETTERS,)), Case("one row", (formula(5) / 2 + 0.5,)))

@@ -32,7 +32,7 @@ def check(name: str, subject: object, verify: Callable[[], str]) -> Verdict:
 
     Torch's random numbers are put back afterwards, so that a check changes nothing in the notebook around it.
     """
-    grad, random = torch.is_grad_enabled(), torch.random.get_rng_state()
+    random = torch.random.get_rng_state()
     try:
         if not callable(subject):
             raise fail("learner.not_callable", came=type(subject).__name__)
@@ -51,7 +51,6 @@ def check(name: str, subject: object, verify: Callable[[], str]) -> Verdict:
         told.mistakes = failure.mistakes
         raise told from failure.__cause__
     finally:
-        torch.set_grad_enabled(grad)
         torch.random.set_rng_state(random)
 
 
@@ -89,9 +88,7 @@ def _is_stub(subject: object) -> bool:
         subject = getattr(subject, "forward", None)
     tree = _parsed(inspect.unwrap(subject)) if callable(subject) else None
     body = getattr(tree.body[0], "body", None) if tree and tree.body else None
-    if isinstance(body, list):
-        return all(map(_is_constant, body))
-    return False
+    return isinstance(body, list) and all(map(_is_constant, body))
 
 
 def _is_constant(statement: ast.stmt) -> bool:
@@ -161,8 +158,7 @@ def running(doing: str = "") -> Iterator[None]:
             raise fail("learner.not_implemented") from error
         if "'ellipsis'" in str(error) or (isinstance(error, TypeError) and "ellipsis" in str(error).lower()):
             raise NotWritten(sentence("learner.ellipsis")) from error
-        message = " ".join(str(error).split()) or "no message"
-        message = message if len(message) <= 300 else message[:297] + "..."
+        message = textwrap.shorten(str(error), 300, placeholder="...") or "no message"
         told = sentence("learner.stopped", error=type(error).__name__, doing=doing and f" {doing}", place=place(error))
         raise CheckFailed("\n  ".join([told, message, *_explained(error)])) from error
 

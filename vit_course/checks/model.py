@@ -1,14 +1,15 @@
 """Check of lesson 05's part: the whole model."""
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 
 import vit_course
-from vit_course.checks.attention import LAYER
 from vit_course.checks.compare import formula
 from vit_course.checks.declare import Case, declare
 from vit_course.checks.embedding import modes
-from vit_course.checks.encoder import PARTS, TWO_BLOCKS, WIDTH, alone, places, quiet
+from vit_course.checks.encoder import BLOCK, PARTS, TWO_BLOCKS, WIDTH, alone, places, quiet
 from vit_course.checks.modules import Mapping, build, own_names
 from vit_course.checks.verdict import CheckFailed, fail
 
@@ -52,17 +53,12 @@ def _starts_with_zero_head(cls: type[nn.Module], mapping: Mapping) -> None:
             raise fail("start.head", name=name)
 
 
-BLOCK = [f"encoder_block.{name}" for name in ("attended", "middle", "result")]
 declare(
     "vision_transformer",
     vit_course.VisionTransformer,
     [
         IMAGES,
-        [
-            Case(
-                "tokens of tiny variance", IMAGES[0].args, options=IMAGES[0].options, weights=quiet, fault="declare.eps"
-            )
-        ],
+        [replace(IMAGES[0], label="tokens of tiny variance", weights=quiet, fault="declare.eps")],
         modes(IMAGES[0].options, IMAGES[0].args[0], "dropout", "attention_dropout"),
         [
             alone("the encoder's output", "head", BLANK, SIZES, shows=lambda logits: logits, encoder_ln_bias=1.0),
@@ -71,15 +67,7 @@ declare(
         ],
     ],
     mistakes=f"vision_transformer image_embedding encoder drop_lost {PARTS} patch_embedding patchify",
-    stages=[
-        "image_embedding.result",
-        "encoder_block.read",
-        *LAYER,
-        *BLOCK,
-        "encoder.stream",
-        "encoder.result",
-        "pooled",
-    ],
+    stages=["image_embedding.result", *BLOCK, "encoder.stream", "encoder.result", "pooled"],
     before=[_head_on_all_tokens],
     behaviors=[_starts_with_zero_head],
 )

@@ -1,6 +1,5 @@
 """A learner's class: building it, giving it the course's weights by name, and what every module must do."""
 
-import copy
 import inspect
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -42,7 +41,7 @@ def build(cls: Callable, options: dict) -> nn.Module:
     return module
 
 
-def load(module: nn.Module, state: dict[str, Tensor], mapping: Mapping, mappable: bool = True) -> None:
+def load(module: nn.Module, state: dict[str, Tensor], mapping: Mapping, mappable: bool) -> None:
     """Load the course's parameters into the learner's module; say which are missing, unknown or of another shape."""
     state = {key: value.clone() for key, value in state.items()}
     if mapping is not None:
@@ -67,13 +66,6 @@ def load(module: nn.Module, state: dict[str, Tensor], mapping: Mapping, mappable
         if own[key].shape != value.shape:
             raise fail("modules.shape", name=key, came=tuple(own[key].shape), wanted=tuple(value.shape))
     module.load_state_dict(own | state)
-
-
-def loaded(cls: Callable, options: dict, state: dict[str, Tensor], mapping: Mapping) -> nn.Module:
-    """Construct the learner's module with the course's parameters in it."""
-    module = build(cls, options)
-    load(module, state, mapping)
-    return module
 
 
 def few(keys: Sequence[str], most: int = 6) -> str:
@@ -171,8 +163,8 @@ def random_in_eval(module: nn.Module, x: Tensor) -> None:
 def gradients_of_module(mine: nn.Module, right: nn.Module, x: Tensor, mapping: Mapping) -> None:
     """Check that a gradient reaches every parameter, and the right one reaches the input."""
     gradients = []
-    for module in (right, copy.deepcopy(right) if mine is right else mine):
-        given = x.clone().requires_grad_(x.is_floating_point())
+    for module in (right, mine):
+        given = x.clone().requires_grad_()
         with running(sentence("modules.with_gradients")):
             out = module(given)
             if not out.requires_grad:
@@ -182,7 +174,6 @@ def gradients_of_module(mine: nn.Module, right: nn.Module, x: Tensor, mapping: M
     without = own_names(mapping, right, _key_biases)
     named = dict(mine.named_parameters())
     dead = [key for key, p in named.items() if key not in without and (p.grad is None or not p.grad.abs().max() > 0)]
-    right.zero_grad()
     if dead:
         names = sentence("modules.every") if len(dead) == len(named) else few(dead)
         raise fail("modules.dead", names=names)

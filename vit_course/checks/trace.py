@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import permutations
 
@@ -84,15 +83,12 @@ def never_seeds(says: str, call: Callable[[Callable], object]) -> Callable:
     return behavior
 
 
-@dataclass
 class Stop(TorchFunctionMode):
     """Where code stops: the error of one of torch's operations, and the first tensor that the operation was given."""
 
-    message: str = ""
-    tensor: Tensor | None = None
-
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
         super().__init__()
+        self.message, self.tensor = "", None
 
     def __torch_function__(self, func: Callable, types: tuple, args: tuple = (), kwargs: dict | None = None) -> object:
         """Run the function, and note its error."""

@@ -39,7 +39,6 @@ class Mistake:
     template: str
     edits: tuple[tuple[str, str], ...]
     fields: dict[str, str]
-    seen: str
     drawn: bool
 
     @cached_property
@@ -64,8 +63,7 @@ def mistakes_of(section: str) -> tuple[Mistake, ...]:
         for number, form in enumerate([row, *row.get("forms", [])]):
             identity = f"{section}.{name}" + (f"/{number}" if number else "")
             edits, fields = tuple(map(tuple, form["edits"])), form.get("fields", row.get("fields", {}))
-            seen, drawn = row.get("seen", ""), row.get("drawn", False)
-            found.append(Mistake(identity, part, row["says"], edits, fields, seen, drawn))
+            found.append(Mistake(identity, part, row["says"], edits, fields, row.get("drawn", False)))
     return tuple(found)
 
 
@@ -239,15 +237,12 @@ def explanation(
     targets = [_Target(result) for result in results]
     bench, notes = Bench(remember=remember), {}
 
-    def gives(chosen: Sequence[Mistake], run: Callable[[dict], object]) -> object:
-        try:
-            return bench.run(chosen, run)
-        except Exception:  # a wrong version may stop where the learner's does not
-            return False
-
     def explains(chosen: Sequence[Mistake]) -> bool:
         for k, (run, target) in enumerate(zip(runs, targets, strict=True)):
-            equal = gives(chosen, partial(target.equals_result_of, run))
+            try:
+                equal = bench.run(chosen, partial(target.equals_result_of, run))
+            except Exception:  # a wrong version may stop where the learner's does not
+                equal = False
             if k == 0 and len(chosen) == 1:
                 notes[chosen[0].id] = [*bench.notes]
             if not equal:
