@@ -52,8 +52,8 @@ ABLATION_OF_BEST = {  # the preset best of CIFAR-10, a fifth of its epochs, and 
 }
 # What other pages train on CIFAR-10, with the course's model and trainer: size of the model, dropout, optimizer (Adam's
 # weight decay as AdamW's), learning rate, warm-up, batch, label smoothing, mirror images and shifts, no clipping. The
-# schedule is shortened to the epochs that two cores train in half an hour, and the strong augmentation, which is meant
-# for hundreds of epochs, is left out.
+# schedule is shortened to the epochs that two cores train in half an hour; strong augmentation, stochastic depth and
+# attention dropout, which are meant for hundreds of epochs, are left out.
 COMMON = "--max-grad-norm 1e9 --flip"
 PUBLISHED = {
     "uva15": "--epochs 3.3 --num-layers 6 --num-heads 8 --hidden-dim 256 --mlp-dim 512 --dropout 0.2 --batch-size 128 "

@@ -312,8 +312,9 @@ The last column shows what we measured. For each page, we trained a model of the
 the page's peak learning rate, batch size, share of warm-up, weight decay, dropout and label smoothing, but with AdamW,
 a cosine decay to 0, the course's code and initial values, and seed 0. The number of epochs is what half an hour allows
 on two idle cores. These runs shared the cores with other programs and took {min_minutes:.0f} to
-{max_minutes:.0f} minutes. We omitted AutoAugment, RandAugment and random resized crops, which pay off in longer
-training. So the column shows how far such models get in this time, not how good the recipes are.
+{max_minutes:.0f} minutes. We omitted what some of the pages add for longer training: AutoAugment, RandAugment, random
+resized crops, random erasing, repeated augmentation, mixup, CutMix, stochastic depth and dropout of the attention
+weights. So the column shows how far such models get in this time, not how good the recipes are.
 
 {picture}
 

@@ -93,7 +93,7 @@ class Confinement:
         """Return the process from which all of a started command's come, or the nearest one that this machine shows."""
         if self.kind in CONTAINERS:
             pid = self._tell("inspect", "--format={{.State.Pid}}", Path(folder).name)
-            with suppress(OSError):  # on macOS, containers are in a virtual machine
+            with suppress(OSError, ValueError):  # on macOS, containers are in a virtual machine
                 if str(folder) in Path("/proc", pid, "cmdline").read_text():
                     return int(pid)
         return started.pid
