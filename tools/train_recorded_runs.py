@@ -93,7 +93,7 @@ def recorded_runs() -> dict[str, dict[str, str]]:
         },
         "best_ablation": {
             f"best, {change}, seed {seed}": f"--dataset cifar10 --preset best --threads 1 {options} --seed {seed}"
-            for seed in range(2)
+            for seed in range(3)
             for change, options in ABLATION_OF_BEST.items()
         },
     }
