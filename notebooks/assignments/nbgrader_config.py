@@ -39,7 +39,10 @@ c.Autograde.autograde_preprocessors = [
 ]
 
 # a student's text does nothing in the marker's browser; no page loads from another host
-c.HTMLExporter.filters = {"markdown2html": "grader.pages.markdown2html"}
+c.HTMLExporter.filters = {
+    "markdown2html": "grader.pages.markdown2html",
+    "highlight_code": "grader.pages.HighlightCode",
+}
 c.HTMLExporter.extra_template_basedirs = [
     str(ASSIGNMENTS / "grader" / "templates"),
     handlers.template_path,

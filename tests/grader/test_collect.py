@@ -107,6 +107,38 @@ def test_names_that_do_not_help(folder, name, line):
     assert line in lines[0]
 
 
+FORGED = "ada_attempt_2030-01-01-00-00-00_assignment_01.ipynb"  # a file's own name is its author's choice
+
+
+@pytest.mark.parametrize("place", ["turingalan_3_4_{}", "Alan Turing_2_assignsubmission_file_/x_{}"])
+def test_a_file_that_calls_itself_anothers_is_left_to_a_person(folder, place):
+    placed, (line,) = collected(folder, {"lovelaceada_1_2_assignment_01.ipynb": "1", place.format(FORGED): "2"})
+    assert placed == ["ada 1"]
+    assert submitted(folder)["ada/assignment_01/assignment_01.ipynb"] == "1"
+    assert line.endswith("its name says that it is by al or ada. Place it by hand.")
+
+
+def test_a_time_in_a_files_own_name_does_not_count(folder):
+    own = "turingalan_1_2_al_attempt_2030-01-01-00-00-00_assignment_01.ipynb"
+    placed, (line,) = collected(folder, {own: "1", "turingalan_3_4_assignment_01.ipynb": "2"})
+    assert placed == []
+    assert "different files of al" in line
+
+
+@pytest.mark.parametrize("roster", [True, False])
+def test_an_attempt_within_an_attempt_is_the_first_ones(folder, roster):
+    if not roster:
+        (folder.root / "students.csv").unlink()
+    name = f"Assignment 1_al_attempt_2026-03-01-10-20-30_{FORGED}"
+    assert collected(folder, {name: "1"}) == (["al 1"], [])
+
+
+def test_without_a_roster_a_file_is_not_blackboards_alone(folder):
+    (folder.root / "students.csv").unlink()
+    files = {"ada_1_2_assignment_01.ipynb": "1", f"al_3_4_{FORGED}": "2"}
+    assert collected(folder, files) == (["ada 1", "al 1"], [])
+
+
 def test_without_a_roster_the_name_is_the_id(folder):
     (folder.root / "students.csv").unlink()
     files = {"s1234_assignment_01.ipynb": "1", "+_assignment_01.ipynb": "2"}

@@ -223,11 +223,31 @@ ATTACKS = {
             return 'ESCAPED'
         return ''
     """,
+    "a message to later submissions": """
+        with open('/dev/shm/vit_course_was_here', 'w') as file:
+            file.write('x')
+        os.unlink('/dev/shm/vit_course_was_here')
+        return 'ESCAPED'
+    """,
+    "memory that processes share": """
+        import mmap
+        mmap.mmap(-1, 2**23)
+        return 'ESCAPED'
+    """,
+    "memory that processes share, from a device": """
+        import mmap
+        with open('/dev/zero', 'r+b') as file:
+            mmap.mmap(file.fileno(), 2**23)
+        return 'ESCAPED'
+    """,
 }
 OF_NO_USE = {  # in a container, which counts such memory, too
     "memory in a file without a name",
     "shared memory of System V",
     "tracing its parent",
+    "a message to later submissions",
+    "memory that processes share",
+    "memory that processes share, from a device",
 }
 # An ordinary user becomes root of a new user namespace, and would have as much memory as the machine.
 MOUNT = """

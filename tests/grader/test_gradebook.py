@@ -17,13 +17,14 @@ from traitlets.config import Config
 
 from grader import __main__ as commands
 from grader import gradebook as module
-from grader.classroom import Submission
+from grader.classroom import Run, Submission, find_submissions
 from grader.collect import LATE
 from grader.gradebook import MARK, ClassFolder, Mark
 from grader.grades import NEWER, Row, as_text, table
-from grader.pages import MATH, TAGS, markdown2html
+from grader.pages import MATH, TAGS, HighlightCode, markdown2html
 from grader.release import graded_edition
 from grader.roster import Student
+from grader.sandbox import Result
 from grader.source import ASSIGNMENTS, is_test, load_all
 
 ANSWER = "The square: $x^2 \\ge \\frac{1}{2}$, <script>alert(1)</script>"
@@ -256,6 +257,11 @@ ATTACKS = [
     "![a](attachment:missing)",
     "[" * 2000 + "](" * 2000,
     "> " * 200_000,
+    "![a](//example.org/who-marks-me.png)",
+    "<img src=/hub/logout>",
+    "![a](../../hub/logout)",
+    '<a href="https://x/&#' + "9" * 5000 + ';">x</a>',
+    "".join(f"<b title={number}>" for number in range(800)) + "<p>x" * 1600,  # each b once in each p
 ]
 
 
@@ -263,6 +269,7 @@ ATTACKS = [
 def test_what_a_student_writes_does_nothing_in_a_page(attack):
     for tag, attributes in elements(markdown2html({}, attack)):
         assert tag in TAGS
+        assert attributes.get("src", "data:image/").startswith("data:image/")
         assert attributes.keys() <= {"href", "src", "alt", "title"} or tag in MATH
         assert not any(name.startswith("on") or name in ("id", "class", "style") for name in attributes)
         for address in (attributes.get("href", ""), attributes.get("src", "")):
@@ -282,6 +289,32 @@ def test_what_a_page_still_shows():
         assert part in markdown2html({}, text)
     pasted = {"cell": {"attachments": {"a.png": {"image/png": "aGk="}}}}
     assert 'src="data:image/png;base64,aGk="' in markdown2html(pasted, "![a](attachment:a.png)")
+
+
+def test_code_that_takes_long_to_color_is_shown_without_colors():
+    assert 'class="nb">print' in HighlightCode()("print(1)", metadata={})
+    for code in ("x=1<2\n" + " \n" * 60_000 + "x=1", "x=1<2\n" * 4000):
+        assert HighlightCode()(code, metadata={}).startswith("<pre>x=1&lt;2\n")
+
+
+def test_one_page_that_cannot_be_written_stops_no_other(folder):
+    path = folder.root / "autograded" / "al" / "assignment_01" / "assignment_01.ipynb"
+    text = path.read_text(encoding="utf-8")
+    path.write_text("{", encoding="utf-8")
+    done = command("feedback", "--class", folder.root)
+    path.write_text(text, encoding="utf-8")
+    assert done.returncode == 1
+    assert "2 pages in" in done.stdout
+    assert "al: no page for assignment_01: " in done.stderr
+
+
+def test_one_notebook_that_cannot_be_stored_stops_no_other(folder, monkeypatch):
+    monkeypatch.setattr(ClassFolder, "keep", lambda *_: "\ud800".encode())
+    submissions, _ = find_submissions(folder.root / "submitted", load_all(folder.sources))
+    monkeypatch.setattr("grader.classroom.run_jobs", lambda jobs, *_: [(name, Result()) for name in jobs])
+    failures = [failure for _, failure in Run(folder).grade(submissions)]
+    assert len(failures) == 3
+    assert all("could not be stored (UnicodeEncodeError" in failure for failure in failures)
 
 
 # The settings, and whose files they are

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save
 
 from grader import messages
 
@@ -106,6 +107,12 @@ def test_a_message_that_is_announced_too_large_is_refused_before_it_is_read():
     with pytest.raises(messages.Malformed):
         connection.receive()
     connection.close()
+
+
+def test_more_tensors_than_anybody_needs_are_refused_unread():
+    data = save({str(number): torch.empty(0) for number in range(10_000)})
+    with pytest.raises(messages.Malformed, match="too many tensors"):
+        messages.unpack(b"{}", data)
 
 
 def test_whoever_waits_can_give_up():

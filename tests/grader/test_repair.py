@@ -219,8 +219,13 @@ def test_two_answers_are_both_shown(source, tmp_path):
 def test_pictures_of_an_answer_stay(source, tmp_path):
     notebook = handed_in(source)
     notebook.cells[-2].attachments = {"a.png": {"image/png": "aGk="}, "b.svg": {"image/svg+xml": "x"}, "c": 3}
-    cell = by_name(repaired(source, notebook, tmp_path)[0])["experiment-answer"]
-    assert cell.attachments == {"a.png": {"image/png": "aGk="}}
+    notebook.cells[-2].attachments["half.png"] = {"image/png": "\ud800"}
+    (tmp_path / "assignment_01.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
+    made, _ = repair(source, read_notebook(tmp_path / "assignment_01.ipynb"))
+    assert by_name(made)["experiment-answer"].attachments == {
+        "a.png": {"image/png": "aGk="},
+        "half.png": {"image/png": "?"},
+    }
 
 
 # Files that are no notebook
@@ -250,6 +255,7 @@ def good(**changes):
         ('"text"', "not a notebook"),
         ("null", "not a notebook"),
         ('{"cells": {}}', "not a notebook"),
+        ('{"worksheets": []}', "not a notebook"),
         (json.dumps(dict(nbformat=3, worksheets=[])), "format 3, not 4"),
         (good(nbformat=5), "format 5, not 4"),
         (good(nbformat="4"), "format"),
@@ -310,6 +316,8 @@ def test_a_notebook_by_another_name(tmp_path):
     other = tmp_path / "Assignment 1 (2).ipynb"
     other.touch()
     assert find_notebook(tmp_path, "assignment_01") == (other, ["the notebook was named Assignment 1 (2).ipynb"])
+    other.rename(tmp_path / os.fsdecode(b"a\xff\n.ipynb"))
+    assert find_notebook(tmp_path, "assignment_01")[1] == ["the notebook was named a?\n.ipynb"]
     (tmp_path / "copy.IPYNB").touch()
     with pytest.raises(Unreadable, match="several notebooks"):
         find_notebook(tmp_path, "assignment_01")

@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import pytest
 
 from grader import confine, hidden, sandbox, student_package
 from grader.confine import Confinement, Limits
+from grader.outputs import outputs_of
 
 pytestmark = pytest.mark.usefixtures("as_readers_run_it")
 
@@ -224,6 +226,7 @@ GARBAGE = [
     "b'garbage' * 1000",
     "HEAD.pack(2**31, 2**31)",
     "HEAD.pack(9, 0) + b'[' * 9",
+    "pack({'id': torch.zeros(2), 'shown': []})",
     "pack({'id': 2, 'shown': []})",
 ]
 
@@ -233,12 +236,23 @@ def test_garbage_on_the_connection_costs_its_own_cell():
     forged = f"def patchify(images, patch_size):{forged}    return images"
     result = graded(forged, *map(PROTOCOL.format, GARBAGE), UNPATCHIFY)
     assert marks(result) == [False, True]
-    assert [note[:6] for note in result.notes[:4]] == [f"cell {index}" for index in range(2, 6)]
+    cells = [f"cell {index}" for index in range(2, 2 + len(GARBAGE))]
+    assert [note[:6] for note in result.notes[: len(cells)]] == cells
     assert all("sent what" in note for note in result.notes)
 
 
 # --- what stops a process, and what does not ---------------------------------------------------------------------
 
+DRIP = """
+    import time
+    while True:
+        for descriptor in range(3, 64):
+            try:
+                os.write(descriptor, b" ")
+            except OSError:
+                pass
+        time.sleep(0.1)
+"""
 STOPPERS = {
     "endless": ("while True: pass", "stopped after 1 s"),
     "catching": (
@@ -255,6 +269,7 @@ STOPPERS = {
         "",
     ),
     "closed": ("import os\nos.closerange(3, 64)", ""),
+    "byte by byte": (PROTOCOL.format("HEAD.pack(2**20, 0)") + DRIP, "stopped after 1 s"),
 }
 
 
@@ -272,6 +287,12 @@ def test_a_cell_that_stops_the_process_costs_its_own_points():
 
 HARMLESS = {
     "kill everybody": "import os, signal\nos.kill(-1, signal.SIGKILL)",
+    "write into other processes": (
+        "import os\nfor each in os.listdir('/proc'):\n"
+        "    if each.isdigit() and each != os.readlink('/proc/self'):\n"
+        "        try:\n            open(f'/proc/{each}/mem', 'r+b')\n            break\n"
+        "        except OSError:\n            pass\nelse:\n    raise PermissionError"
+    ),
     "kill its parent": "import os, signal\nos.kill(0, 0)\nopen('/proc/2/mem', 'rb')",
     "fill the disk": "for k in range(9):\n    with open(f'{k}', 'wb') as file:\n        file.write(bytes(2**24))",
     "allocate": "x = torch.empty(2**29)",
@@ -346,6 +367,27 @@ def test_a_flood_is_cut_and_wild_outputs_are_tamed():
     json.dumps(result.outputs, ensure_ascii=False).encode()
     assert "\\x" not in repr(shown(result, 2))
     assert all(set(output.get("data", {})) <= {"text/plain"} for output in result.outputs[2])
+
+
+WAITS_FOR_ITSELF = """
+    import os
+    os.mkfifo("nobody")
+    os.posix_spawn("/bin/true", ["true"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, "nobody", os.O_RDONLY, 0)])
+"""
+
+
+def test_a_wait_that_looks_like_work_ends_by_the_clock(monkeypatch):
+    monkeypatch.setattr(sandbox, "PATIENCE", 6)
+    result = graded(PATCHIFY, WAITS_FOR_ITSELF, UNPATCHIFY, limits=Limits(cell_seconds=0.5))
+    assert marks(result) == [True, True]
+    assert re.fullmatch(r"cell 2: stopped after 1[1-9] s by the clock", result.notes[0])
+    assert_nothing_is_left()
+
+
+def test_outputs_without_text_take_room_too():
+    outputs, room = outputs_of([["stdout", ""]] * 10**5, 10**6)
+    assert len(outputs) < 10**4
+    assert room < 0
 
 
 def test_stops_have_an_end():

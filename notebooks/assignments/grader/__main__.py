@@ -96,9 +96,15 @@ def feedback(options: argparse.Namespace) -> None:
 
     folder, sources = _class(options)
     wanted = [name for name in folder.recorded() if name[1] in sources]
+    failures = []
     for student, assignment in tqdm(wanted, unit="page", desc="feedback"):
-        folder.run(GenerateFeedback, student_id=student, assignment_id=assignment)
-    print(f"{len(wanted)} pages in {folder.root / 'feedback'}")
+        try:
+            folder.run(GenerateFeedback, student_id=student, assignment_id=assignment)
+        except Stop as error:
+            failures.append(f"{student}: no page for {assignment}: {error}")
+    print(f"{len(wanted) - len(failures)} pages in {folder.root / 'feedback'}")
+    if failures:
+        raise Stop("\n".join(failures))
 
 
 def grades(options: argparse.Namespace) -> None:

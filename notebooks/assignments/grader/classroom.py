@@ -222,9 +222,12 @@ class Run:
         for name, result in run_jobs(jobs, self.workers, self.dask):
             yield waiting[name], result if isinstance(result, str) else self._keep(waiting[name], result)
 
-    def _keep(self, prepared: Prepared, result: Result) -> NotebookNode:
-        notebook = prepared.graded(result)
-        self.folder.keep(*prepared.submission.name, notebook, prepared.submission.folder)
+    def _keep(self, prepared: Prepared, result: Result) -> NotebookNode | str:
+        try:
+            notebook = prepared.graded(result)
+            self.folder.keep(*prepared.submission.name, notebook, prepared.submission.folder)
+        except Exception as error:  # a fault of ours must not stop the others
+            return f"the graded notebook could not be stored ({error!r})"
         return notebook
 
 

@@ -14,12 +14,14 @@ from tempfile import TemporaryDirectory
 
 from grader.files import Stop
 from grader.gradebook import ClassFolder
+from grader.outputs import plain
 from grader.own_parts import FILE
 from grader.roster import Student, identify
 
 TASK = r"(?:(?P<assignment>assignment[ _-]?\d{1,2})(?!\d)[^/]*\.ipynb|my_vit[^/]*\.py)"
-BLACKBOARD = rf"(.*_)?(?P<student>[^_/]+)_attempt_(?P<timestamp>\d{{4}}(-\d\d){{5}})[_/].*{TASK}"
+BLACKBOARD = rf"(.*?_)?(?P<student>[^_/]+)_attempt_(?P<timestamp>\d{{4}}(-\d\d){{5}})[_/].*{TASK}"
 PATTERN = rf"(?P<student>[^_/]+)_.*?{TASK}"  # Canvas, Moodle, and by hand
+ATTEMPT = re.compile(r"_attempt_\d{4}(-\d\d){5}[_/]")
 IGNORED = re.compile(r"(^|/)(\.|__MACOSX/)|_attempt_[\d-]+\.txt$")  # hidden files, and Blackboard's notes on attempts
 ENCODINGS = ("utf-8", "euc_kr", "cp437", "cp949")  # of names in an archive that are not marked as Unicode
 LATE = "late.txt"  # next to a notebook that Canvas marks as late
@@ -56,15 +58,18 @@ def collect(
         replace: whether a file takes the place of another that was collected before.
     """
     try:
-        patterns = [re.compile(each, re.IGNORECASE) for each in ([pattern] if pattern else [BLACKBOARD, PATTERN])]
+        patterns = [re.compile(each, re.IGNORECASE) for each in ([pattern] if pattern else [PATTERN, BLACKBOARD])]
     except re.error as error:
         raise Stop(f"the pattern is not a regular expression: {error}.") from None
     if not {"student", "assignment"} <= set(patterns[0].groupindex):
         raise Stop("the pattern needs the groups (?P<student>…) and (?P<assignment>…).")
     with TemporaryDirectory() as temporary:
         top, found, versions, placed = Path(temporary).resolve(), [], defaultdict(list), []
-        lines = unpack(download, top)
-        for path in sorted(top.rglob("*")):
+        lines, paths = unpack(download, top), sorted(top.rglob("*"))
+        if not folder.roster:  # any name could be a student's: only a whole download of Blackboard's is read as one
+            files = [path.relative_to(top).as_posix() for path in paths if path.suffix.lower() in (".ipynb", ".py")]
+            patterns = patterns[-1:] if all(ATTEMPT.search(name) for name in files) else patterns[:1]
+        for path in paths:
             name = path.relative_to(top).as_posix().replace("\\", "/")
             if path.is_symlink():
                 lines.append(f"{name}: left out; it is a link.")
@@ -81,7 +86,7 @@ def collect(
             lines += more
         for each in own.values():
             lines += _lines_about_own(each, [one for one in found if one.origin == each.origin], submitted)
-    return placed, lines
+    return placed, [" ".join(plain(line).split()) for line in lines]
 
 
 def unpack(download: Path, folder: Path) -> list[str]:
@@ -143,10 +148,16 @@ def _read(
     for spelling in dict.fromkeys("/".join(_decoded(part, each) for part in name.split("/")) for each in ENCODINGS):
         parts = spelling.split("/")
         for text in ("/".join(parts[outer:]) for outer in range(len(parts))):  # without some of the folders around it
-            match = next(filter(None, (pattern.fullmatch(text) for pattern in patterns)), None)
-            if not match:
+            matches = [match for match in (pattern.fullmatch(text) for pattern in patterns) if match]
+            named = [(identify(match["student"], roster), match) for match in matches]
+            named = [(student, match) for student, match in named if student] or [("", match) for match in matches[-1:]]
+            if not named:
                 continue
-            assignment, student = assignment_in(match["assignment"] or FILE), identify(match["student"], roster)
+            if len({student for student, _ in named}) > 1:  # a part of the name is the student's own
+                names = " or ".join(student for student, _ in named)
+                return f"{spelling}: its name says that it is by {names}. Place it by hand."
+            student, match = named[0]
+            assignment = assignment_in(match["assignment"] or FILE)
             if assignment not in (*assignments, FILE):
                 problem = f"{spelling}: the course has no {assignment}. Place it by hand."
             elif not student:

@@ -9,6 +9,7 @@ process shows is counted there.
 """
 
 import functools
+import mmap
 import os
 import shutil
 import subprocess
@@ -150,7 +151,9 @@ def bubblewrap(inside: Sequence[str], folder: str | Path, disk_bytes: int, filte
         command += ["--perms", "0755", "--dir", parent]  # or only root could go through it
     for path in shown:
         command += ["--ro-bind-try", path, path]
-    command += ["--proc", "/proc", "--dev", "/dev", "--size", "4096", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+    # /dev/zero, shared, would be memory that nobody counts
+    command += ["--proc", "/proc", "--dev", "/dev", "--dev-bind", "/dev/null", "/dev/zero"]
+    command += ["--size", "4096", "--tmpfs", "/dev/shm", "--remount-ro", "/dev/shm", "--remount-ro", "/dev"]
     command += ["--perms", "1777", "--size", str(disk_bytes), "--tmpfs", HOME]
     command += ["--remount-ro", "/", "--chdir", HOME, "--seccomp", str(filter_fd)]
     for name, value in environment().items():
@@ -164,7 +167,10 @@ def bubblewrap(inside: Sequence[str], folder: str | Path, disk_bytes: int, filte
 
 @functools.cache
 def system_call_filter() -> bytes:
-    """Return a seccomp program that answers "not permitted" to ``FORBIDDEN`` and to ``prlimit`` of other processes."""
+    """Return a seccomp program that answers "not permitted" to what is ``FORBIDDEN``.
+
+    The same holds for ``prlimit`` of other processes and for anonymous memory that processes share.
+    """
     import pyseccomp  # needs Linux
 
     program = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
@@ -172,6 +178,8 @@ def system_call_filter() -> bytes:
     for name in FORBIDDEN:
         program.add_rule(refused, name)
     program.add_rule(refused, "prlimit64", pyseccomp.Arg(0, pyseccomp.NE, 0))
+    shared = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS
+    program.add_rule(refused, "mmap", pyseccomp.Arg(3, pyseccomp.MASKED_EQ, shared, shared))
     with tempfile.TemporaryFile() as file:
         program.export_bpf(file)
         file.seek(0)

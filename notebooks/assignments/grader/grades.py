@@ -95,7 +95,7 @@ def table(points: dict[str, float], rows: list[Row]) -> str:
     shown = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
     if any("*" in cell for line in lines[1:] for cell in line):
         shown.append("* waits for marks by hand: make grade BY=hand")
-    return "\n".join([*shown, *(f"{row.student.id}: {note}" for row in rows for note in row.notes)])
+    return "\n".join([*shown, *(f"{row.student.id}: {' '.join(note.split())}" for row in rows for note in row.notes)])
 
 
 def grades_lines(points: dict[str, float], rows: list[Row]) -> list[list[str]]:

@@ -6,6 +6,8 @@ import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from grader.outputs import plain
+
 MEGABYTES = 20  # a notebook of the course with all its pictures has less than one
 CELLS = 1000
 PICTURES = ("image/png", "image/jpeg", "image/gif")
@@ -38,9 +40,9 @@ def find_notebook(folder: Path, name: str) -> tuple[Path, list[str]]:
     if not others:
         raise Unreadable(f"the folder holds no {path.name}. Ask for the notebook.")
     if len(others) > 1:
-        names = ", ".join(each.name for each in others)
+        names = ", ".join(plain(each.name) for each in others)
         raise Unreadable(f"several notebooks, none named {path.name}: {names}. Rename the one that counts.")
-    return others[0], [f"the notebook was named {others[0].name}"]
+    return others[0], [f"the notebook was named {plain(others[0].name)}"]
 
 
 def read_text(path: Path) -> str:
@@ -87,12 +89,12 @@ def read_notebook(path: Path) -> list[HandedCell]:
         }
         cause = next(cause for cause, is_so in causes.items() if is_so)
         raise Unreadable(f"{cause}. Ask for the .ipynb file that JupyterLab saves.") from None
-    if not isinstance(document, dict) or not isinstance(document.get("cells", document.get("worksheets")), list):
-        raise Unreadable("the file is JSON but not a notebook. Ask for the .ipynb file that JupyterLab saves.")
-    if (version := document.get("nbformat", 4)) != 4:
+    version = document.get("nbformat", 4) if isinstance(document, dict) else 4
+    if version != 4 and isinstance(document.get("cells", document.get("worksheets")), list):
         again = "Open it in JupyterLab, save it, hand that in."
         raise Unreadable(f"the notebook has format {str(version)[:20]}, not 4. {again}")
-    cells = document["cells"]
+    if not isinstance(cells := _of(document, dict).get("cells"), list):
+        raise Unreadable("the file is JSON but not a notebook. Ask for the .ipynb file that JupyterLab saves.")
     if len(cells) > CELLS:
         raise Unreadable(f"the notebook has {len(cells)} cells; the limit is {CELLS}. Remove what is not needed.")
     handed = [_cell(cell) for cell in cells if _of(cell, dict).get("cell_type") in ("code", "markdown", "raw")]
@@ -109,7 +111,7 @@ def _cell(raw: dict) -> HandedCell:
     is_code, pictures = raw["cell_type"] == "code", {}
     for name, bundle in _of(raw.get("attachments"), dict).items():
         kinds = {kind: data for kind, data in _of(bundle, dict).items() if kind in PICTURES and isinstance(data, str)}
-        pictures |= {_whole(name): kinds} if kinds else {}
+        pictures |= {_whole(name): {kind: _whole(data) for kind, data in kinds.items()}} if kinds else {}
     return HandedCell(
         kind="code" if is_code else "markdown",
         text=_whole("".join(lines)),

@@ -8,6 +8,7 @@ dict of such; anything else travels as a text with the name of its type.
 
 import os
 import select
+import time
 from collections.abc import Callable
 from json import dumps, loads
 from numbers import Real
@@ -21,7 +22,8 @@ from torch import Tensor
 HEAD = Struct("!II")
 MAX_TEXT = 8 * 2**20  # bytes
 MAX_TENSORS = 64 * 2**20  # bytes, all of a message together
-LOOK_EVERY = 0.2  # seconds, while waiting
+MAX_HEADER = 2**18  # bytes, of what safetensors says about them: some thousand tensors
+LOOK_EVERY = 0.2  # seconds
 
 
 class Malformed(Exception):
@@ -37,7 +39,8 @@ class Connection:
 
     Args:
         incoming, outgoing: descriptors to read from and to write to; they are closed with the connection.
-        look: called again and again while this side waits; it raises an exception to give up.
+        look: called again and again, also while the other side sends or reads byte by byte; it raises an exception
+            to give up.
     """
 
     def __init__(self, incoming: int, outgoing: int, look: Callable[[], object] = lambda: None) -> None:
@@ -46,7 +49,7 @@ class Connection:
 
     def send(self, message: object) -> None:
         """Send a message; ``Malformed`` if it is too long, ``Ended`` if nobody receives it."""
-        rest = memoryview(pack(message))
+        rest, self.looked = memoryview(pack(message)), time.monotonic()
         while rest:
             self._wait([], [self.outgoing])
             try:
@@ -58,6 +61,7 @@ class Connection:
 
     def receive(self) -> object:
         """Wait for a message; ``Malformed`` if what comes is none, ``Ended`` if the other side is gone."""
+        self.looked = time.monotonic()
         text_size, tensors_size = HEAD.unpack(self._read(HEAD.size))
         if text_size > MAX_TEXT or tensors_size > 2 * MAX_TENSORS:
             raise Malformed(f"{text_size} and {tensors_size} bytes")
@@ -77,8 +81,12 @@ class Connection:
         return bytes(data)
 
     def _wait(self, readable: list[int], writable: list[int]) -> None:
-        while not any(select.select(readable, writable, [], LOOK_EVERY)):
-            self.look()
+        ready = False
+        while not ready:
+            ready = any(select.select(readable, writable, [], LOOK_EVERY))
+            if time.monotonic() > self.looked + LOOK_EVERY:
+                self.look()
+                self.looked = time.monotonic()
 
     def close(self) -> None:
         """Close both ends."""
@@ -114,6 +122,8 @@ def pack(message: object) -> bytes:
 
 def unpack(text: bytes, data: bytes) -> object:
     """Return the message that :func:`pack` made of it, its tuples as lists, or raise ``Malformed``."""
+    if int.from_bytes(data[:8], "little") > MAX_HEADER:
+        raise Malformed("too many tensors")
     try:
         tensors = load(data)
         return loads(text, object_hook=lambda each: tensors[each["tensor"]] if each.keys() == {"tensor"} else each)

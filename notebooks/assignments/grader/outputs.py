@@ -9,7 +9,7 @@ def outputs_of(claimed: object, room: int) -> tuple[list[dict], int]:
     outputs = []
     for each in claimed if isinstance(claimed, list) else []:
         texts = [plain(text) if isinstance(text, str) else "" for text in each] if isinstance(each, list) else []
-        room -= sum(map(len, texts))
+        room -= 100 + sum(len(text) + text.count("\n") for text in texts)  # a line and an output take room, too
         if room < 0:
             outputs.append(stream("stderr", "[more output is left out]\n"))
             break
@@ -32,7 +32,7 @@ def stream(name: str, text: str) -> dict:
 
 def plain(text: str) -> str:
     """Return a text without control characters and halves of surrogate pairs."""
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", "", text).encode("utf-8", "replace").decode()
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "", text).encode("utf-8", "replace").decode()
 
 
 def is_png(text: str) -> bool:

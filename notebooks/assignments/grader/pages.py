@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import bleach
 import jinja2
 from docutils.utils.math.latex2mathml import tex2mathml
+from nbconvert.filters import Highlight2HTML
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
 BLOCKS = {"br", "details", "div", "hr", "p", "pre", "summary", *(f"h{level}" for level in range(1, 7))}
@@ -19,9 +20,11 @@ MATH = {"math", "mfrac", "mi", "mn", "mo", "mover", "mphantom", "mroot", "mrow",
 MATH |= {"msubsup", "msup", "mtable", "mtd", "mtext", "mtr", "munder", "munderover"}
 TAGS = bleach.ALLOWED_TAGS | BLOCKS | TABLES | MATH | {"del", "img", "kbd", "s", "span", "sub", "sup", "u"}
 LENGTH = 100_000  # characters; what is longer is shown as it is, because rendering it can take for ever
+CODE, BLANK = 20_000, 500  # likewise: characters and empty lines of a code cell
+ELEMENTS = 200  # likewise: of HTML in a text
 FORMULA = 2_000  # likewise
 LINK = re.compile(r"(https?://|mailto:|#|[\w./-]*(#|$))", re.IGNORECASE)
-PICTURE = re.compile(r"data:image/(png|jpeg|gif);base64,[A-Za-z0-9+/=\s]*|[\w./-]+")
+PICTURE = re.compile(r"data:image/(png|jpeg|gif);base64,[A-Za-z0-9+/=\s]*")
 OTHERS = {"a": {"title"}, "img": {"alt", "title"}, "td": {"align"}, "th": {"align"}, "math": {"display"}}
 
 
@@ -58,10 +61,20 @@ def markdown2html(context: Mapping, source: str) -> str:
     attachments = context.get("cell", {}).get("attachments", {})
     renderer = Renderer(escape=False, attachments=attachments, exclude_anchor_links=True)
     as_it_is = f"<pre>{html.escape(source)}</pre>"
-    if len(source) > LENGTH:
+    if len(source) > LENGTH or len(re.findall("<[a-z]", source, re.IGNORECASE)) > ELEMENTS:
         return as_it_is
     try:
         page = MarkdownWithMath(renderer=renderer).render(source)
-    except Exception:  # a picture that is missing, brackets a thousand deep
+        return bleach.clean(page, tags=TAGS, attributes=_is_allowed, protocols={"http", "https", "mailto", "data"})
+    except Exception:  # a picture that is missing, brackets a thousand deep, a number without end
         return as_it_is
-    return bleach.clean(page, tags=TAGS, attributes=_is_allowed, protocols={"http", "https", "mailto", "data"})
+
+
+class HighlightCode(Highlight2HTML):
+    """Color a cell's code."""
+
+    def __call__(self, source: str, language: str | None = None, metadata: Mapping | None = None) -> str:
+        """Return HTML."""
+        if len(source) > CODE or sum(not line.strip() for line in source.splitlines()) > BLANK:
+            return f"<pre>{html.escape(source)}</pre>"
+        return super().__call__(source, language, metadata)

@@ -33,6 +33,7 @@ from grader.outputs import outputs_of, plain, stream
 from grader.usage import Usage
 
 START_SECONDS = 120
+PATIENCE, SLOWNESS = 60, 10  # by the clock: what an answer may take longer than its limit, in seconds and in times
 WORKER = ("__init__.py", "answers.py", "messages.py", "worker.py")  # what runs on the student's side
 
 
@@ -194,6 +195,7 @@ class Process:
         except (Ended, OSError, Malformed) as error:
             sandbox.stop()
             raise hidden.Fault(f"a student's process cannot be started: {sandbox.said or repr(error)}") from error
+        self.started = time.monotonic()
         self.usage = Usage(sandbox.confinement.pid(sandbox.running, sandbox.folder))
         self.connection.look = self._look
 
@@ -201,7 +203,7 @@ class Process:
         """Send a message and return the reply; ``Stopped``, with the cause, if none comes or none that can be read."""
         self.count += 1
         self.usage.resume()
-        self.allowed, self.until = seconds, None
+        self.allowed, self.until, self.asked = seconds, None, time.monotonic()
         try:
             self.connection.send({"id": self.count, **message})
             reply = self.connection.receive()
@@ -209,7 +211,7 @@ class Process:
             raise Stopped("the process ended itself (exit, a crash, or out of memory?)") from None
         except Malformed as error:
             raise Stopped(f"the process sent what cannot be read ({error})") from None
-        if not isinstance(reply, dict) or reply.get("id") != self.count:
+        if not isinstance(reply, dict) or type(reply.get("id")) is not int or reply["id"] != self.count:
             raise Stopped("the process sent what was not asked for")
         return reply
 
@@ -222,6 +224,9 @@ class Process:
             raise Stopped("the time for the whole submission was over")
         if self.usage.seconds > self.until:
             raise Stopped(f"stopped after {self.allowed:g} s (endless loop?)")
+        for since, allowed in (self.asked, self.allowed), (self.started, self.seconds):
+            if time.monotonic() > since + PATIENCE + SLOWNESS * allowed:  # a wait, or work, that is not seen from here
+                raise Stopped(f"stopped after {time.monotonic() - since:.0f} s by the clock")
         if self.usage.memory > self.limits.memory_bytes:
             raise Stopped("out of memory")
 

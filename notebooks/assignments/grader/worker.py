@@ -22,7 +22,7 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 
-CLONE_NEWUSER, CLONE_NEWPID = 0x10000000, 0x20000000
+CLONE_NEWUSER, CLONE_NEWPID, PR_SET_DUMPABLE = 0x10000000, 0x20000000, 4
 CUT = "\n[more output is left out]\n"
 IDLE_MAGICS = ("matplotlib", "pip", "conda", "mamba", "load_ext", "autoreload")  # they change nothing that is graded
 
@@ -57,13 +57,16 @@ def serve_fork(control: socket.socket, folder: str) -> bool:
     if not guard:
         control.close()
         os.close(reader)
-        if ctypes.CDLL(None).unshare(CLONE_NEWUSER | CLONE_NEWPID) == 0:  # os.unshare comes with Python 3.12
+        close_standard_streams()
+        libc = ctypes.CDLL(None)
+        libc.prctl(PR_SET_DUMPABLE, 0)  # or the student's process, in the same namespace, could write into this one
+        if libc.unshare(CLONE_NEWUSER | CLONE_NEWPID) == 0:  # os.unshare comes with Python 3.12
             student = os.fork()
             if not student:
+                libc.prctl(PR_SET_DUMPABLE, 1)
                 os.close(writer)
                 os.setsid()  # or a signal to its group would reach the processes outside
                 with suppress(BaseException):
-                    close_standard_streams()
                     work(descriptors[0], descriptors[0], folder, is_alone=True)
                 os._exit(1)
             os.close(descriptors[0])
