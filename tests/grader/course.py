@@ -64,7 +64,7 @@ def assignment(number):
         cell("experiment-task", "## Experiment · Growth\n\nWhich grows faster? Give a reason."),
         cell("experiment-run", "print(double(torch.tensor(10.0)), square(torch.tensor(10.0)))", locked=True),
         cell("experiment-answer", solution("The square.\n\nRubric: 2 points."), grade=True, solution=True, points=2),
-        cell("closing", "Save, and hand in."),
+        cell("closing", "## Hand in\n\nSave, and hand in."),
     ]
     return new_notebook(cells=cells, metadata=METADATA)
 

@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import unicodedata
 import zipfile
 from contextlib import suppress
@@ -148,9 +149,23 @@ def test_without_a_roster_the_name_is_the_id(folder):
     assert "there is no student '+'. " in line
 
 
+def test_a_login_name_may_have_an_underscore(folder):
+    files = {"max_mueller_assignment_01.ipynb": "1", "max_m_assignment_01.ipynb": "2", "max_mueller_my_vit.py": "3"}
+    files |= {"week_1/ada_assignment_01.ipynb": "4"}
+    everybody = ["ada 1", "max_m 1", "max_mueller 1"]
+    (folder.root / "students.csv").write_text("id\nmax_mueller\nmax_m\nmax\nada\n")
+    assert collected(folder, files) == (everybody, [])
+    (folder.root / "students.csv").unlink()
+    assert submitted(folder)["max_mueller/assignment_01/my_vit.py"] == "3"
+    shutil.rmtree(folder.root / "submitted")
+    assert collected(ClassFolder(folder.root), files) == (everybody, [])
+
+
 def test_two_students_of_one_name_are_not_chosen_from(folder):
     (folder.root / "students.csv").write_text("id,first_name,last_name\na1,Ada,Lovelace\na2,Ada,Lovelace\n")
-    assert collected(folder, {"Ada Lovelace_1_assignment_01.ipynb": "1", "a2_assignment_01.ipynb": "2"})[0] == ["a2 1"]
+    placed, (line,) = collected(folder, {"Ada Lovelace_1_assignment_01.ipynb": "1", "a2_assignment_01.ipynb": "2"})
+    assert placed == ["a2 1"]
+    assert line.endswith("'Ada Lovelace' is the name of a1 and of a2. Place it by hand.")
 
 
 def test_a_pattern_of_ones_own(folder):

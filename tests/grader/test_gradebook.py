@@ -17,7 +17,7 @@ from traitlets.config import Config
 
 from grader import __main__ as commands
 from grader import gradebook as module
-from grader.classroom import Run, Submission, find_submissions
+from grader.classroom import Run, Submission, find_submissions, prepare
 from grader.collect import LATE
 from grader.gradebook import MARK, ClassFolder, Mark
 from grader.grades import NEWER, Row, as_text, table
@@ -306,6 +306,19 @@ def test_one_page_that_cannot_be_written_stops_no_other(folder):
     assert done.returncode == 1
     assert "2 pages in" in done.stdout
     assert "al: no page for assignment_01: " in done.stderr
+
+
+def test_what_is_graded_again_is_recorded_again(folder, monkeypatch):
+    recorded = []
+    submissions, _ = find_submissions(folder.root / "submitted", load_all(folder.sources))
+    keys = {each.name: prepare(each).key for each in submissions}
+    monkeypatch.setattr(ClassFolder, "keep", lambda *_: None)
+    monkeypatch.setattr(ClassFolder, "record", lambda self, *name: recorded.append(name))
+    monkeypatch.setattr(ClassFolder, "entry", lambda self, *name: {"key": keys[name[:2]]})
+    monkeypatch.setattr("grader.classroom.run_jobs", lambda jobs, *_: [(name, Result()) for name in jobs])
+    for again, expected in (False, []), (True, list(keys)):
+        assert all(not failure for _, failure in Run(folder, again=again).grade(submissions))
+        assert recorded == expected
 
 
 def test_one_notebook_that_cannot_be_stored_stops_no_other(folder, monkeypatch):

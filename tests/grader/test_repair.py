@@ -206,6 +206,19 @@ def test_an_answer_that_is_gone_is_looked_up_by_hand(source, tmp_path):
     assert notes == ["the written answer of Experiment could not be found; look it up by hand"]
 
 
+@pytest.mark.parametrize("place", ["below the last heading", "in a comment"])
+def test_an_answer_that_may_stand_elsewhere_is_looked_up_by_hand(source, tmp_path, place):
+    notebook = handed_in(source, experiment_answer=by_name(graded_edition(source))["experiment-answer"].source)
+    assert answer_of(repaired(source, notebook, tmp_path)[0]) != NOT_FOUND
+    if place == "in a comment":
+        notebook.cells.insert(-1, nbformat.v4.new_code_cell("# No, the double."))
+    else:
+        notebook.cells.append(nbformat.v4.new_markdown_cell("No, the double."))
+    made, notes = repaired(source, notebook, tmp_path)
+    assert answer_of(made) == NOT_FOUND
+    assert "the written answer of Experiment could not be found; look it up by hand" in notes
+
+
 def test_two_answers_are_both_shown(source, tmp_path):
     notebook = handed_in(source)
     second = copy.deepcopy(notebook.cells[-2])

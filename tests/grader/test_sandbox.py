@@ -384,6 +384,14 @@ def test_a_wait_that_looks_like_work_ends_by_the_clock(monkeypatch):
     assert_nothing_is_left()
 
 
+def test_what_a_kernel_can_do_works_here_too():
+    helper = '%%writefile helper.py\ndef patchify(*arguments):\n    return "from a file"'
+    workers = "DataLoader(range(6), batch_size=2, num_workers=2, pin_memory=True, persistent_workers=True)"
+    loader = f"%autosave 60\nfrom torch.utils.data import DataLoader\nlen(list({workers}))"
+    result = graded(helper, "from helper import patchify\npatchify()", loader, tests={})
+    assert [shown(result, index) for index in (2, 3)] == ["'from a file'", "3"]
+
+
 def test_outputs_without_text_take_room_too():
     outputs, room = outputs_of([["stdout", ""]] * 10**5, 10**6)
     assert len(outputs) < 10**4

@@ -194,7 +194,7 @@ class Run:
             name = each.submission.name
             failure = f"not graded: {notebook}" if isinstance(notebook, str) else ""
             try:
-                if not failure and (name not in known or self.folder.entry(*name).get("key") != each.key):
+                if not failure and (self.again or name not in known or self.folder.entry(*name).get("key") != each.key):
                     self.folder.record(*name)
             except Stop as error:
                 failure = f"not recorded: {error}"

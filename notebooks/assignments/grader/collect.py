@@ -20,9 +20,12 @@ from grader.roster import Student, identify
 
 TASK = r"(?:(?P<assignment>assignment[ _-]?\d{1,2})(?!\d)[^/]*\.ipynb|my_vit[^/]*\.py)"
 BLACKBOARD = rf"(.*?_)?(?P<student>[^_/]+)_attempt_(?P<timestamp>\d{{4}}(-\d\d){{5}})[_/].*{TASK}"
-PATTERN = rf"(?P<student>[^_/]+)_.*?{TASK}"  # Canvas, Moodle, and by hand
+NUMBERED = rf"(?P<student>[^_/]+)(_LATE)?_\d+_.*?{TASK}"  # Canvas and Moodle
+BY_HAND = rf"(?P<student>[^/]+?)_{TASK}"
+ANY = rf"(?P<student>[^_/]+)_.*?{TASK}"  # for names on a roster only
+PATTERNS = (NUMBERED, BY_HAND, ANY, BLACKBOARD)
 ATTEMPT = re.compile(r"_attempt_\d{4}(-\d\d){5}[_/]")
-IGNORED = re.compile(r"(^|/)(\.|__MACOSX/)|_attempt_[\d-]+\.txt$")  # hidden files, and Blackboard's notes on attempts
+IGNORED = re.compile(r"(^|/)(\.|__MACOSX/|my_course/history/)|_attempt_[\d-]+\.txt$")  # hidden, old, notes
 ENCODINGS = ("utf-8", "euc_kr", "cp437", "cp949")  # of names in an archive that are not marked as Unicode
 LATE = "late.txt"  # next to a notebook that Canvas marks as late
 MEGABYTES = 100  # of one file, and of what one archive in the download unpacks to
@@ -58,7 +61,7 @@ def collect(
         replace: whether a file takes the place of another that was collected before.
     """
     try:
-        patterns = [re.compile(each, re.IGNORECASE) for each in ([pattern] if pattern else [PATTERN, BLACKBOARD])]
+        patterns = [re.compile(each, re.IGNORECASE) for each in ([pattern] if pattern else PATTERNS)]
     except re.error as error:
         raise Stop(f"the pattern is not a regular expression: {error}.") from None
     if not {"student", "assignment"} <= set(patterns[0].groupindex):
@@ -66,9 +69,9 @@ def collect(
     with TemporaryDirectory() as temporary:
         top, found, versions, placed = Path(temporary).resolve(), [], defaultdict(list), []
         lines, paths = unpack(download, top), sorted(top.rglob("*"))
-        if not folder.roster:  # any name could be a student's: only a whole download of Blackboard's is read as one
+        if not folder.roster and not pattern:  # any name could be a student's: only a whole download is Blackboard's
             files = [path.relative_to(top).as_posix() for path in paths if path.suffix.lower() in (".ipynb", ".py")]
-            patterns = patterns[-1:] if all(ATTEMPT.search(name) for name in files) else patterns[:1]
+            patterns = patterns[3:] if all(ATTEMPT.search(name) for name in files) else patterns[:2]
         for path in paths:
             name = path.relative_to(top).as_posix().replace("\\", "/")
             if path.is_symlink():
@@ -149,14 +152,13 @@ def _read(
         parts = spelling.split("/")
         for text in ("/".join(parts[outer:]) for outer in range(len(parts))):  # without some of the folders around it
             matches = [match for match in (pattern.fullmatch(text) for pattern in patterns) if match]
-            named = [(identify(match["student"], roster), match) for match in matches]
-            named = [(student, match) for student, match in named if student] or [("", match) for match in matches[-1:]]
-            if not named:
+            if not matches:
                 continue
-            if len({student for student, _ in named}) > 1:  # a part of the name is the student's own
-                names = " or ".join(student for student, _ in named)
-                return f"{spelling}: its name says that it is by {names}. Place it by hand."
-            student, match = named[0]
+            named = [(student, match) for match in matches if (student := identify(match["student"], roster))]
+            last = matches[-1] if "timestamp" in matches[-1].groupdict() else matches[0]
+            student, match = named[0] if named else ("", last)
+            if named and last is named[-1][1] and named[-1][0] != student:  # a part of the name is the student's own
+                return f"{spelling}: its name says that it is by {student} or {named[-1][0]}. Place it by hand."
             assignment = assignment_in(match["assignment"] or FILE)
             if assignment not in (*assignments, FILE):
                 problem = f"{spelling}: the course has no {assignment}. Place it by hand."
@@ -179,6 +181,8 @@ def _decoded(part: str, encoding: str) -> str:
 
 def _unknown(name: str, roster: dict[str, Student]) -> str:
     """Say that nobody has a name, and which one is the nearest; letters that differ may look the same."""
+    if several := [each.id for each in roster.values() if name.strip() in each.names]:
+        return f"{name!r} is the name of {' and of '.join(several)}"
     name, known = unicodedata.normalize("NFC", name), [each for student in roster.values() for each in student.names]
     line = f"there is no student {name!r}" + " in students.csv" * bool(roster)
     for nearest in difflib.get_close_matches(name, known, n=1, cutoff=0.5):

@@ -161,10 +161,18 @@ class _Repair:
             for index in moved:
                 self.owner[index] = id
             copies = copies + moved
-        elif not copies:
+        elif not copies or self._may_be_elsewhere(label, copies[0]):
             self.notes.append(f"the written answer of {label} could not be found; look it up by hand")
             cell.source = NOT_FOUND
         return copies[0] if copies else None
+
+    def _may_be_elsewhere(self, label: str, stub: int) -> bool:
+        """Whether the student has written text somewhere below the place for an answer, or comments next to it."""
+        texts = [cell for index, cell in enumerate(self.handed) if index > stub and self.owner[index] is None]
+        remarks = [self.handed[index].text for index in self._own(label, "code")]
+        return any(cell.kind == "markdown" and cell.text.strip() for cell in texts) or any(
+            all(line.startswith("#") for line in _plain(text).splitlines()) for text in remarks
+        )
 
     def _written(self, id: str, copies: list[int]) -> list[int]:
         return [index for index in copies if not self._is_stub(index, id)]
