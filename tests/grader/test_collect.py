@@ -112,18 +112,27 @@ FORGED = "ada_attempt_2030-01-01-00-00-00_assignment_01.ipynb"  # a file's own n
 
 
 @pytest.mark.parametrize("place", ["turingalan_3_4_{}", "Alan Turing_2_assignsubmission_file_/x_{}"])
-def test_a_file_that_calls_itself_anothers_is_left_to_a_person(folder, place):
-    placed, (line,) = collected(folder, {"lovelaceada_1_2_assignment_01.ipynb": "1", place.format(FORGED): "2"})
-    assert placed == ["ada 1"]
-    assert submitted(folder)["ada/assignment_01/assignment_01.ipynb"] == "1"
-    assert line.endswith("its name says that it is by al or ada. Place it by hand.")
+def test_what_a_file_calls_itself_does_not_count(folder, place):
+    files = {"lovelaceada_1_2_assignment_01.ipynb": "1", place.format(FORGED): "2"}
+    assert collected(folder, files) == (["ada 1", "al 1"], [])
+    assert submitted(folder) == {
+        "ada/assignment_01/assignment_01.ipynb": "1",
+        "al/assignment_01/assignment_01.ipynb": "2",
+    }
 
 
-def test_a_time_in_a_files_own_name_does_not_count(folder):
-    own = "turingalan_1_2_al_attempt_2030-01-01-00-00-00_assignment_01.ipynb"
-    placed, (line,) = collected(folder, {own: "1", "turingalan_3_4_assignment_01.ipynb": "2"})
+@pytest.mark.parametrize(
+    "place",
+    [
+        "Mal Lory_1_assignsubmission_file_/al_assignment_01.ipynb",
+        "mallory_1_2_al_attempt_2030-01-01-00-00-00_assignment_01.ipynb",
+        "Ex 1_mal_attempt_2026-01-01-00-00-00/al_assignment_01.ipynb",
+    ],
+)
+def test_who_is_not_on_the_roster_cannot_call_himself_anothers(folder, place):
+    placed, (line,) = collected(folder, {place: "1"})
     assert placed == []
-    assert "different files of al" in line
+    assert "there is no student" in line
 
 
 @pytest.mark.parametrize("roster", [True, False])
@@ -134,10 +143,11 @@ def test_an_attempt_within_an_attempt_is_the_first_ones(folder, roster):
     assert collected(folder, {name: "1"}) == (["al 1"], [])
 
 
-def test_without_a_roster_a_file_is_not_blackboards_alone(folder):
+def test_without_a_roster_the_systems_name_counts(folder):
     (folder.root / "students.csv").unlink()
-    files = {"ada_1_2_assignment_01.ipynb": "1", f"al_3_4_{FORGED}": "2"}
-    assert collected(folder, files) == (["ada 1", "al 1"], [])
+    files = {"ada_1_2_assignment_01.ipynb": "1", f"al_3_4_{FORGED}": "2", "u_1_assignment_01.ipynb": "3"}
+    files["Assignment 1_bo_attempt_2026-03-01-10-20-30_assignment_01.ipynb"] = "4"
+    assert collected(folder, files) == (["ada 1", "al 1", "bo 1", "u_1 1"], [])
 
 
 def test_without_a_roster_the_name_is_the_id(folder):
@@ -153,8 +163,9 @@ def test_a_login_name_may_have_an_underscore(folder):
     files = {"max_mueller_assignment_01.ipynb": "1", "max_m_assignment_01.ipynb": "2", "max_mueller_my_vit.py": "3"}
     files |= {"week_1/ada_assignment_01.ipynb": "4"}
     everybody = ["ada 1", "max_m 1", "max_mueller 1"]
+    attempt = "Ex 1_max_m_attempt_2026-03-01-10-20-30_assignment_02.ipynb"
     (folder.root / "students.csv").write_text("id\nmax_mueller\nmax_m\nmax\nada\n")
-    assert collected(folder, files) == (everybody, [])
+    assert collected(folder, files | {attempt: "5"}) == (["ada 1", "max_m 1", "max_m 2", "max_mueller 1"], [])
     (folder.root / "students.csv").unlink()
     assert submitted(folder)["max_mueller/assignment_01/my_vit.py"] == "3"
     shutil.rmtree(folder.root / "submitted")
@@ -163,7 +174,8 @@ def test_a_login_name_may_have_an_underscore(folder):
 
 def test_two_students_of_one_name_are_not_chosen_from(folder):
     (folder.root / "students.csv").write_text("id,first_name,last_name\na1,Ada,Lovelace\na2,Ada,Lovelace\n")
-    placed, (line,) = collected(folder, {"Ada Lovelace_1_assignment_01.ipynb": "1", "a2_assignment_01.ipynb": "2"})
+    moodle = "Ada Lovelace_1_assignsubmission_file_/assignment_01.ipynb"
+    placed, (line,) = collected(folder, {moodle: "1", "a2_assignment_01.ipynb": "2"})
     assert placed == ["a2 1"]
     assert line.endswith("'Ada Lovelace' is the name of a1 and of a2. Place it by hand.")
 

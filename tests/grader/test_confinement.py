@@ -257,6 +257,12 @@ MOUNT = """
             raise OSError(ctypes.get_errno(), 'mount')
         return 'ESCAPED'
     """
+PACKETS = """
+        if libc.unshare(0x10000000 | 0x40000000):
+            raise OSError(ctypes.get_errno(), 'unshare')
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+        return 'ESCAPED'
+    """
 NEEDED = """
         open("own", "w").write("a file")
         own = open("own").read(), os.path.exists(os.environ["TMPDIR"]), os.getcwd()
@@ -277,7 +283,7 @@ def said(run_as, service):
     try:
         places = dict(service, grader=grader.pid, gradebook=str(gradebook), home=str(run_as.home))
         found = []
-        for is_inside, more in [(False, {}), (True, {"mount": MOUNT, "needed": NEEDED})]:
+        for is_inside, more in [(False, {}), (True, {"mount": MOUNT, "packets": PACKETS, "needed": NEEDED})]:
             bodies = {name: textwrap.indent(textwrap.dedent(body), "    ") for name, body in (ATTACKS | more).items()}
             code = ATTEMPTS.format(places=places, attacks=bodies)
             found.append(json.loads(run_as(code, inside=is_inside)))
@@ -296,6 +302,10 @@ def test_an_attack_works_outside_and_fails_inside(name, said, run_as):
 
 def test_a_file_system_of_its_own_cannot_be_mounted(said, run_as):
     assert "refused" in said[1]["mount"] or run_as.is_container  # which counts it as memory
+
+
+def test_packets_cannot_be_read(said, run_as):
+    assert "refused" in said[1]["packets"] or run_as.is_container
 
 
 def test_the_sandbox_gives_what_an_honest_submission_needs(said):

@@ -56,11 +56,13 @@ def containers(confinement):
 
 def test_accidents_and_attacks_cost_their_own_points_and_nothing_is_left(container):
     stoppers = [cell for cell, _ in STOPPERS.values()]
+    harmless = [cell for name, cell in HARMLESS.items() if name != "write into other processes"]  # there are none
     limits = Limits(cell_seconds=1, memory_bytes=2**30, restarts=len(stoppers))
-    result = graded(PATCHIFY, *stoppers, *HARMLESS.values(), UNPATCHIFY, limits=limits, confinement=container)
+    result = graded(PATCHIFY, *stoppers, *harmless, UNPATCHIFY, limits=limits, confinement=container)
     assert marks(result) == [True, True]
-    assert [note.partition(":")[0] for note in result.notes] == [f"cell {index}" for index in range(2, 2 + len(stoppers))]
-    outputs = list(result.outputs.values())[-1 - len(HARMLESS) : -1]
+    cells = [f"cell {index}" for index in range(2, 2 + len(stoppers))]
+    assert [note.partition(":")[0] for note in result.notes] == cells
+    outputs = list(result.outputs.values())[-1 - len(harmless) : -1]
     assert all(output[-1]["output_type"] == "error" for output in outputs), outputs
     assert containers(container) == []
 

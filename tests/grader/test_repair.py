@@ -211,7 +211,7 @@ def test_an_answer_that_may_stand_elsewhere_is_looked_up_by_hand(source, tmp_pat
     notebook = handed_in(source, experiment_answer=by_name(graded_edition(source))["experiment-answer"].source)
     assert answer_of(repaired(source, notebook, tmp_path)[0]) != NOT_FOUND
     if place == "in a comment":
-        notebook.cells.insert(-1, nbformat.v4.new_code_cell("# No, the double."))
+        notebook.cells.insert(-1, nbformat.v4.new_code_cell("# No,\n\n  # the double."))
     else:
         notebook.cells.append(nbformat.v4.new_markdown_cell("No, the double."))
     made, notes = repaired(source, notebook, tmp_path)

@@ -386,7 +386,7 @@ def test_a_wait_that_looks_like_work_ends_by_the_clock(monkeypatch):
 
 def test_what_a_kernel_can_do_works_here_too():
     helper = '%%writefile helper.py\ndef patchify(*arguments):\n    return "from a file"'
-    workers = "DataLoader(range(6), batch_size=2, num_workers=2, pin_memory=True, persistent_workers=True)"
+    workers = "DataLoader(range(6), batch_size=2, num_workers=2, timeout=9, persistent_workers=True)"
     loader = f"%autosave 60\nfrom torch.utils.data import DataLoader\nlen(list({workers}))"
     result = graded(helper, "from helper import patchify\npatchify()", loader, tests={})
     assert [shown(result, index) for index in (2, 3)] == ["'from a file'", "3"]

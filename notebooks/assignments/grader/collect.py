@@ -16,15 +16,14 @@ from grader.files import Stop
 from grader.gradebook import ClassFolder
 from grader.outputs import plain
 from grader.own_parts import FILE
-from grader.roster import Student, identify
+from grader.roster import Student, identify, namesakes
 
 TASK = r"(?:(?P<assignment>assignment[ _-]?\d{1,2})(?!\d)[^/]*\.ipynb|my_vit[^/]*\.py)"
-BLACKBOARD = rf"(.*?_)?(?P<student>[^_/]+)_attempt_(?P<timestamp>\d{{4}}(-\d\d){{5}})[_/].*{TASK}"
-NUMBERED = rf"(?P<student>[^_/]+)(_LATE)?_\d+_.*?{TASK}"  # Canvas and Moodle
+NUMBERED = rf"(?P<student>[^_/]+)(_LATE)?_\d+_(\d+_|assignsubmission).*?{TASK}"  # Canvas and Moodle
+BLACKBOARD = rf"(?P<student>[^/]+?)_attempt_(?P<timestamp>\d{{4}}(-\d\d){{5}})[_/].*{TASK}"
 BY_HAND = rf"(?P<student>[^/]+?)_{TASK}"
 ANY = rf"(?P<student>[^_/]+)_.*?{TASK}"  # for names on a roster only
-PATTERNS = (NUMBERED, BY_HAND, ANY, BLACKBOARD)
-ATTEMPT = re.compile(r"_attempt_\d{4}(-\d\d){5}[_/]")
+SYSTEMS = (NUMBERED, BLACKBOARD)
 IGNORED = re.compile(r"(^|/)(\.|__MACOSX/|my_course/history/)|_attempt_[\d-]+\.txt$")  # hidden, old, notes
 ENCODINGS = ("utf-8", "euc_kr", "cp437", "cp949")  # of names in an archive that are not marked as Unicode
 LATE = "late.txt"  # next to a notebook that Canvas marks as late
@@ -61,18 +60,16 @@ def collect(
         replace: whether a file takes the place of another that was collected before.
     """
     try:
-        patterns = [re.compile(each, re.IGNORECASE) for each in ([pattern] if pattern else PATTERNS)]
+        names = [pattern] if pattern else [NUMBERED, BLACKBOARD, BY_HAND, *[ANY] * bool(folder.roster)]
+        patterns = [re.compile(each, re.IGNORECASE) for each in names]
     except re.error as error:
         raise Stop(f"the pattern is not a regular expression: {error}.") from None
     if not {"student", "assignment"} <= set(patterns[0].groupindex):
         raise Stop("the pattern needs the groups (?P<student>…) and (?P<assignment>…).")
     with TemporaryDirectory() as temporary:
         top, found, versions, placed = Path(temporary).resolve(), [], defaultdict(list), []
-        lines, paths = unpack(download, top), sorted(top.rglob("*"))
-        if not folder.roster and not pattern:  # any name could be a student's: only a whole download is Blackboard's
-            files = [path.relative_to(top).as_posix() for path in paths if path.suffix.lower() in (".ipynb", ".py")]
-            patterns = patterns[3:] if all(ATTEMPT.search(name) for name in files) else patterns[:2]
-        for path in paths:
+        lines = unpack(download, top)
+        for path in sorted(top.rglob("*")):
             name = path.relative_to(top).as_posix().replace("\\", "/")
             if path.is_symlink():
                 lines.append(f"{name}: left out; it is a link.")
@@ -154,21 +151,34 @@ def _read(
             matches = [match for match in (pattern.fullmatch(text) for pattern in patterns) if match]
             if not matches:
                 continue
-            named = [(student, match) for match in matches if (student := identify(match["student"], roster))]
-            last = matches[-1] if "timestamp" in matches[-1].groupdict() else matches[0]
-            student, match = named[0] if named else ("", last)
-            if named and last is named[-1][1] and named[-1][0] != student:  # a part of the name is the student's own
-                return f"{spelling}: its name says that it is by {student} or {named[-1][0]}. Place it by hand."
+            for match in matches:
+                student = _student(match, roster)
+                if student or match.re.pattern in SYSTEMS:  # a system's words come before what a student chose
+                    break
+            else:
+                match = matches[0]
             assignment = assignment_in(match["assignment"] or FILE)
             if assignment not in (*assignments, FILE):
                 problem = f"{spelling}: the course has no {assignment}. Place it by hand."
             elif not student:
-                problem = f"{spelling}: {_unknown(match['student'], roster)}. Place it by hand."
+                problem = f"{spelling}: {_unknown(match['student'] or '', roster)}. Place it by hand."
+                if match.re.pattern in SYSTEMS:
+                    break
             else:
                 numbers = re.findall(r"\d+", match.groupdict().get("timestamp") or "")
                 time = "-".join(numbers[:3]) + " " + ":".join(numbers[3:])
                 return HandIn(path, spelling, student, assignment, time.strip())
     return problem
+
+
+def _student(match: re.Match, roster: dict[str, Student]) -> str | None:
+    """Return the student whom a match names; Blackboard puts the title of the assignment before the name."""
+    name = match["student"] or ""
+    if match.re.pattern != BLACKBOARD:
+        return identify(name, roster)
+    words = name.split("_")
+    tails = ["_".join(words[first:]) for first in range(len(words))] if roster else words[-1:]
+    return next(filter(None, (identify(tail, roster) for tail in tails)), None)
 
 
 def _decoded(part: str, encoding: str) -> str:
@@ -181,7 +191,7 @@ def _decoded(part: str, encoding: str) -> str:
 
 def _unknown(name: str, roster: dict[str, Student]) -> str:
     """Say that nobody has a name, and which one is the nearest; letters that differ may look the same."""
-    if several := [each.id for each in roster.values() if name.strip() in each.names]:
+    if several := namesakes(name, roster):
         return f"{name!r} is the name of {' and of '.join(several)}"
     name, known = unicodedata.normalize("NFC", name), [each for student in roster.values() for each in student.names]
     line = f"there is no student {name!r}" + " in students.csv" * bool(roster)

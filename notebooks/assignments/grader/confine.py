@@ -12,6 +12,7 @@ import functools
 import mmap
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -169,7 +170,8 @@ def bubblewrap(inside: Sequence[str], folder: str | Path, disk_bytes: int, filte
 def system_call_filter() -> bytes:
     """Return a seccomp program that answers "not permitted" to what is ``FORBIDDEN``.
 
-    The same holds for ``prlimit`` of other processes and for anonymous memory that processes share.
+    The same holds for ``prlimit`` of other processes, for anonymous memory that processes share, and for sockets that
+    read packets, whose buffers nobody counts.
     """
     import pyseccomp  # needs Linux
 
@@ -178,6 +180,7 @@ def system_call_filter() -> bytes:
     for name in FORBIDDEN:
         program.add_rule(refused, name)
     program.add_rule(refused, "prlimit64", pyseccomp.Arg(0, pyseccomp.NE, 0))
+    program.add_rule(refused, "socket", pyseccomp.Arg(0, pyseccomp.EQ, socket.AF_PACKET))
     shared = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS
     program.add_rule(refused, "mmap", pyseccomp.Arg(3, pyseccomp.MASKED_EQ, shared, shared))
     with tempfile.TemporaryFile() as file:

@@ -171,7 +171,7 @@ class _Repair:
         texts = [cell for index, cell in enumerate(self.handed) if index > stub and self.owner[index] is None]
         remarks = [self.handed[index].text for index in self._own(label, "code")]
         return any(cell.kind == "markdown" and cell.text.strip() for cell in texts) or any(
-            all(line.startswith("#") for line in _plain(text).splitlines()) for text in remarks
+            all(line.lstrip().startswith("#") for line in text.splitlines() if line.strip()) for text in remarks
         )
 
     def _written(self, id: str, copies: list[int]) -> list[int]:

@@ -60,8 +60,13 @@ def identify(name: str, roster: dict[str, Student]) -> str | None:
     name = unicodedata.normalize("NFC", name.strip())
     if not roster or name in roster:
         return name if is_student_id(name) else None
-    alike = [each.id for each in roster.values() if _letters(name) in {*map(_letters, each.names)} - {""}]
+    alike = namesakes(name, roster)
     return alike[0] if len(alike) == 1 else None
+
+
+def namesakes(name: str, roster: dict[str, Student]) -> list[str]:
+    """Return the ids of all students with a name, in whatever way it is written."""
+    return [each.id for each in roster.values() if _letters(name) in {*map(_letters, each.names)} - {""}]
 
 
 def _letters(name: str) -> str:

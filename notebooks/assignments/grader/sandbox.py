@@ -195,7 +195,6 @@ class Process:
         except (Ended, OSError, Malformed) as error:
             sandbox.stop()
             raise hidden.Fault(f"a student's process cannot be started: {sandbox.said or repr(error)}") from error
-        self.started = time.monotonic()
         self.usage = Usage(sandbox.confinement.pid(sandbox.running, sandbox.folder))
         self.connection.look = self._look
 
@@ -203,7 +202,7 @@ class Process:
         """Send a message and return the reply; ``Stopped``, with the cause, if none comes or none that can be read."""
         self.count += 1
         self.usage.resume()
-        self.allowed, self.until, self.asked = seconds, None, time.monotonic()
+        self.allowed, self.until, self.asked = seconds, None, self.usage.watched
         try:
             self.connection.send({"id": self.count, **message})
             reply = self.connection.receive()
@@ -224,9 +223,10 @@ class Process:
             raise Stopped("the time for the whole submission was over")
         if self.usage.seconds > self.until:
             raise Stopped(f"stopped after {self.allowed:g} s (endless loop?)")
-        for since, allowed in (self.asked, self.allowed), (self.started, self.seconds):
-            if time.monotonic() > since + PATIENCE + SLOWNESS * allowed:  # a wait, or work, that is not seen from here
-                raise Stopped(f"stopped after {time.monotonic() - since:.0f} s by the clock")
+        for since, allowed in (self.asked, self.allowed), (0, self.seconds):
+            watched = self.usage.watched - since
+            if watched > PATIENCE + SLOWNESS * allowed:  # a wait, or work, that is not seen from here
+                raise Stopped(f"stopped after {watched:.0f} s by the clock")
         if self.usage.memory > self.limits.memory_bytes:
             raise Stopped("out of memory")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 
+PAUSE = 5  # seconds without a look: the grader itself was stopped
 BUSY = (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP)  # it computes, or waits for a processor or a disk
 
 
@@ -16,12 +17,13 @@ class Usage:
     Attributes:
         seconds: processor time, and time in which all of them only waited. Time in which the grader itself was at
             work, and time in which a busy machine let them wait, do not count.
+        watched: seconds by the clock in which the grader looked.
         memory: bytes, beyond what each process had at the beginning.
     """
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self.seconds = self.used = self.base = 0.0
+        self.seconds = self.used = self.base = self.watched = 0.0
         self.resume()
         self.measure()
         self.base, self.seconds = self.largest, 0.0
@@ -38,7 +40,9 @@ class Usage:
                 used += sum(each.cpu_times()[:4])  # user and system, its own and its children's
                 busy |= each.status() in BUSY
                 sizes.append(_own_bytes(each))
-        self.seconds += max(used - self.used, 0) + (0 if busy else now - self.looked)
+        passed = now - self.looked if now - self.looked < PAUSE else 0.0
+        self.watched += passed
+        self.seconds += max(used - self.used, 0) + (0 if busy else passed)
         self.used, self.looked = max(used, self.used), now
         self.largest = max(sizes, default=0)
         self.memory = sum(max(size - self.base, 0) for size in sizes)

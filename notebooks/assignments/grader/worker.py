@@ -26,7 +26,7 @@ from pathlib import Path
 
 CLONE_NEWUSER, CLONE_NEWPID, PR_SET_DUMPABLE = 0x10000000, 0x20000000, 4
 CUT = "\n[more output is left out]\n"
-IDLE_MAGICS = ("matplotlib", "pip", "conda", "mamba", "load_ext", "autoreload", "autosave", "clear", "store", "pylab")
+IDLE_MAGICS = ("matplotlib", "pip", "conda", "mamba", "load_ext", "autoreload", "autosave", "clear", "store")
 
 
 def main() -> None:
@@ -167,9 +167,10 @@ def limit(settings: dict, *, is_alone: bool) -> None:
 
 def in_this_process(self: object, init: Callable, *given: object, **options: object) -> None:
     """Make a ``DataLoader`` without workers, whatever is asked for."""
-    for name in ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory"):
+    for name in ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "timeout"):
         options.pop(name, None)
-    init(self, *given, **options)
+    options.pop("multiprocessing_context", None)
+    init(self, *given[:5], *[0 for _ in given[5:6]], *given[6:], **options)
 
 
 class Cells:
