@@ -6,13 +6,14 @@ import os
 import re
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent, indent
 
 import pytest
 
-from grader import confine, hidden, sandbox, student_package
+from grader import confine, hidden, sandbox, student_package, usage
 from grader.confine import Confinement, Limits
 from grader.outputs import outputs_of
 
@@ -390,6 +391,18 @@ def test_what_a_kernel_can_do_works_here_too():
     loader = f"%autosave 60\nfrom torch.utils.data import DataLoader\nlen(list({workers}))"
     result = graded(helper, "from helper import patchify\npatchify()", loader, tests={})
     assert [shown(result, index) for index in (2, 3)] == ["'from a file'", "3"]
+
+
+def test_a_pause_of_the_grader_itself_does_not_count(monkeypatch):
+    monkeypatch.setattr(usage, "PAUSE", 0.2)
+    with subprocess.Popen(["sleep", "60"]) as sleeper:
+        seen = usage.Usage(sleeper.pid)
+        seen.watched = 0.0
+        time.sleep(0.5)
+        seen.measure()
+        sleeper.kill()
+    assert seen.watched == 0
+    assert seen.seconds < 0.4
 
 
 def test_outputs_without_text_take_room_too():
