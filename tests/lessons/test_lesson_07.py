@@ -6,6 +6,8 @@ import statistics
 import torch
 from lessons.running import ROOT
 
+SETTINGS = ("epochs", "patch_size", "num_layers", "pool", "optimizer", "crop", "flip")
+
 
 def log_of(benchmark):
     return json.loads((ROOT / "benchmarks" / "results" / f"{benchmark}.json").read_text(encoding="utf-8"))
@@ -21,8 +23,12 @@ def test_the_recorded_runs_end_where_the_text_says(lesson_07):
         for run in lesson_07["image_runs"]
     }
     long, quick = runs["fashion_mnist", "long", 0]["result"], runs["fashion_mnist", "quick", 0]["result"]
-    assert round(100 * (long["test_accuracy"] - quick["test_accuracy"]), 2) == 2.45
-    assert [round(value, 1) for value in lesson_07["apart"].tolist()] == [5.8, 4.4, 5.5]
+    assert round(100 * (long["test_accuracy"] - quick["test_accuracy"]), 2) == 0.89
+    apart = [round(value, 1) for value in lesson_07["apart"].tolist()]
+    assert (len(apart), apart[0], min(apart[1:]), max(apart[1:])) == (5, 2.2, 1.4, 2.1)
+    quick_runs = [run["result"]["test_accuracy"] for key, run in runs.items() if key[1] == "quick"]
+    assert 0.0025 < max(quick_runs) - min(quick_runs) < 0.0035
+    assert max(quick_runs) < long["test_accuracy"]
     assert round(100 * runs["cifar10", "long", 0]["result"]["test_accuracy"]) == 68
     lines = (ROOT / "resources" / "runs" / "best_runs.jsonl").read_text(encoding="utf-8").splitlines()
     best = {"cifar10": [], "fashion_mnist": []}
@@ -35,34 +41,44 @@ def test_the_recorded_runs_end_where_the_text_says(lesson_07):
     curves = {key: [line["valid_accuracy"] for line in run["log"]] for key, run in runs.items()}
     fine, coarse = curves["fashion_mnist", "long", 0], curves["fashion_mnist", "quick", 0]
     assert all(large > small for large, small in zip(coarse, fine, strict=False))
-    assert 0.015 < fine[-1] - coarse[-1] < 0.03
+    assert 0.0095 < fine[-1] - coarse[-1] < 0.0125
     pace = {key: run["times"][-1]["seconds"] / len(run["times"]) for key, run in runs.items()}
-    assert 4 < pace["fashion_mnist", "long", 0] / pace["fashion_mnist", "quick", 0] < 6
-    assert 14 < long["seconds"] / quick["seconds"] < 15
+    assert pace["fashion_mnist", "long", 0] / pace["fashion_mnist", "quick", 0] > 5
+    assert long["seconds"] / quick["seconds"] > 10
+    older = dict(optimizer="adamw")  # what was not yet a setting when the long run was recorded
+    recipes = {key[1]: older | run["config"]["recipe"] for key, run in runs.items() if key[0] == "fashion_mnist"}
+    assert [recipes["quick"][name] for name in SETTINGS] == [20, 14, 2, "mean", "muon", 1, False]
+    assert [recipes["long"][name] for name in SETTINGS] == [35, 4, 4, "token", "adamw", 1, True]
+    machines = {key[1]: run["sessions"][0]["processor"] for key, run in runs.items() if key[0] == "fashion_mnist"}
+    assert machines["quick"] != machines["long"]
+    still = runs["fashion_mnist", "long", 0]["log"][19]["learning_rate"] / recipes["long"]["peak_lr"]
+    assert 0.45 < still < 0.5
     cores = {key: run["sessions"][0]["processes"] * run["config"]["threads"] for key, run in runs.items()}
     assert cores == {key: 1 if key[0] == "cifar10" else 2 for key in runs}
 
 
 def test_the_ablation_shows_what_the_text_says(lesson_07):
-    gains, preset = lesson_07["gains"], lesson_07["preset"]
+    gains = lesson_07["gains"]
     means = {change: gain.mean().item() for change, gain in gains.items()}
-    assert len(gains) == 8
-    assert {change for change, mean in means.items() if mean < -2} == {"patch 7", "patch 4"}
-    assert means["patch 7"] > means["patch 4"]
-    spread = (preset.max() - preset.min()).item()
-    assert -1.2 < means["shifts by up to a pixel"] < -0.8
-    others = set(means) - {"patch 7", "patch 4", "shifts by up to a pixel"}
-    assert all(abs(means[change]) < spread for change in others)
-    assert gains["no positions"].max() < 0
+    assert len(gains) == 10
+    costly = {"AdamW", "patch 7", "patch 4"}
+    assert {change for change, mean in means.items() if mean < -1} == costly
+    assert min(means, key=means.get) == "patch 4"
+    assert round(means["AdamW"], 1) == -1.6
+    assert max(abs(means[change]) for change in set(means) - costly) < 1 / 3 < lesson_07["error"]
     budgets = {}
     lines = (ROOT / "resources" / "runs" / "ablation_runs.jsonl").read_text(encoding="utf-8").splitlines()
     for run in map(json.loads, lines):
         recipe = run["config"]["recipe"]
         budgets.setdefault((recipe["patch_size"], recipe["epochs"]), []).append(run["result"]["seconds"])
         assert run["config"]["threads"] == run["sessions"][0]["processes"] == 1
-    assert 35 < min(budgets[14, 4.2]) < max(budgets[14, 4.2]) < 45
-    assert 50 < min(budgets[4, 0.8]) < max(budgets[4, 0.8]) < 60
-    assert all(gains[change].max() > -0.3 for change in others - {"no positions"})
+        assert recipe["peak_lr"] == {"adamw": 3e-3, "muon": 8e-3}[recipe["optimizer"]]
+    assert set(budgets) == {(14, 8), (7, 4), (4, 1.2)}
+    assert max(map(max, budgets.values())) < 60
+    preset_seconds = [
+        run["result"]["seconds"] for run in map(json.loads, lines) if run["name"].startswith("the preset")
+    ]
+    assert [round(statistics.median(each)) for each in (preset_seconds, budgets[4, 1.2])] == [37, 42]
 
 
 def test_only_a_whole_checkpoint_continues_the_same_run(lesson_07):
@@ -97,7 +113,7 @@ def test_the_logs_of_the_benchmarks_say_what_the_text_says():
     assert 0 <= means["bfloat16"] - means["float32"] < 0.5
     rows = log_of("time_to_accuracy")["rows"]
     after = {row["recipe"]: round(100 * row["accuracy"]) for row in rows if row["budget"] == 60}
-    assert sorted(after.values()) == [20, 58, 86, 88]
+    assert sorted(after.values()) == [20, 64, 86, 90]
 
 
 def test_the_drawings_get_the_predictions_in_the_answer(lesson_07):
