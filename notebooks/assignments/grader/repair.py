@@ -36,6 +36,9 @@ class _Repair:
         self.changed = set()  # tests and given cells that are there, with other text in them
         self.owner = self._by_label()
         self._by_text()
+        known = self.changed.union(filter(None, self.owner))
+        if not any(is_test(self.cells[id]) for id in known):
+            self.notes.insert(0, f"no check of {source.name} is in the notebook; it may be another one")
         self.sections = self._sections()
         self._by_place()
 
