@@ -25,10 +25,9 @@ def random_crop(images: Float[Tensor, "b c h w"], padding: int, generator: torch
     arguments.float_tensor("images", images, "b c h w")
     arguments.whole_number("padding", padding, minimum=0)
     h, w = images.shape[2:]
-    tops, lefts = torch.randint(2 * padding + 1, (2, len(images)), generator=generator).tolist()
-    padded = F.pad(images, [padding] * 4, mode="replicate")
-    corners = zip(padded, tops, lefts, strict=True)
-    return torch.stack([image[:, top : top + h, left : left + w] for image, top, left in corners])
+    tops, lefts = torch.randint(2 * padding + 1, (2, len(images)), generator=generator)
+    windows = F.pad(images, [padding] * 4, mode="replicate").unfold(2, h, 1).unfold(3, w, 1)  # all positions, a view
+    return windows[torch.arange(len(images)), :, tops, lefts]
 
 
 def random_flip(images: Float[Tensor, "b c h w"], generator: torch.Generator) -> Float[Tensor, "b c h w"]:
