@@ -45,11 +45,8 @@ LIMITS = {  # notes on each command, by data set and preset
     ("cifar10", "best"): (
         "The optimizer Muon ([lesson 7](../../notebooks/07_training_in_practice.ipynb"
         "#7.2-The-training-command-and-its-recorded-runs)) trains the matrices of the encoder. In the first nine "
-        "tenths of the steps, the images are reduced to 16 × 16 pixels, so they have 16 patches instead of 64. The "
-        "preset also differs from *long* in the number of epochs and blocks, in mean pooling instead of the class "
-        "token, in batches of 256 instead of 128 images, in a learning rate of 0.005 instead of 0.002, in a warm-up of "
-        "5 % instead of 10 % of the steps, and in random shifts by up to 3 pixels. These runs do not show how much "
-        "each of the changes contributes."
+        "tenths of the steps, the images are reduced to 16 × 16 pixels, so they have 16 patches instead of 64. "
+        "[An ablation](#an-ablation-of-best) below shows what these and other ingredients contribute."
     ),
 }
 
@@ -290,15 +287,14 @@ PAGE = """# Recorded runs
 
 <!-- written by tools/write_run_pages.py from the logs in this folder: change those, not this page -->
 
-How accurate is a small Vision Transformer that is trained from scratch, that is, without pretraining, on one or two CPU
-cores? With the preset *best*, it reaches {fashion_mnist_best} on Fashion-MNIST and {cifar10_best} on CIFAR-10. With
-*long*, it reaches {fashion_mnist_long} on Fashion-MNIST and {cifar10_long} on CIFAR-10, and with *quick*
-{fashion_mnist_quick} on Fashion-MNIST.
+How accurate is a small Vision Transformer that is trained from scratch, that is, without pretraining, on two CPU
+cores? With the preset *best*, it reaches {fashion_mnist_best} on Fashion-MNIST and {cifar10_best} on CIFAR-10. The
+preset *quick* reaches {fashion_mnist_quick} on Fashion-MNIST.
 
-Each row of the table is one command and one preset, a set of hyperparameters. Minutes and accuracies are medians over
-the seeds, with the lowest and the highest value in parentheses. All choices were made on a validation split of the
-training images, and each run used the test set once, at its end. The minutes include loading the data, the validation
-after every epoch and the test.
+A preset is a set of hyperparameters, and each row of the table is one preset for one data set. Minutes and accuracies
+are medians over the seeds, with the lowest and the highest value in parentheses. All choices were made with validation
+images, which were held back from the training images, and each run used the test images once, at its end. The minutes
+include loading the data, the validation after every epoch, and the test.
 
 {results}
 
@@ -309,18 +305,18 @@ repositories. Their models have {min_sizes:.0f} to {max_sizes:.0f} times as many
 
 {published}
 
-The last column shows what we measured. For each page, we trained a model of the same size for about half an hour, with
-the page's peak learning rate, batch size, share of warm-up, weight decay, dropout and label smoothing, but with AdamW,
-a cosine decay to 0, the course's code and initial values, and seed 0. The number of epochs is what half an hour allows
-on two idle cores. These runs shared the cores with other programs and took {min_minutes:.0f} to
-{max_minutes:.0f} minutes. We omitted what some of the pages add for longer training: AutoAugment, RandAugment, random
-resized crops, random erasing, repeated augmentation, mixup, CutMix, stochastic depth and dropout of the attention
-weights. So the column shows how far such models get in this time, not how good the recipes are.
+The last column shows what we measured. For each page, we trained a model of the same size, with the page's peak
+learning rate, batch size, share of warm-up, weight decay, dropout and label smoothing, but with AdamW, a cosine decay
+to 0, the course's code and initial values, and seed 0. We chose the number of epochs so that a run takes half an hour
+on two idle cores; because other programs were running, it took {min_minutes:.0f} to {max_minutes:.0f} minutes. We
+omitted what some of the pages add for longer training: AutoAugment, RandAugment, random resized crops, random erasing,
+repeated augmentation, mixup, CutMix, stochastic depth and dropout of the attention weights. The column therefore shows
+how far such models get in this time, and not how good the complete recipes are.
 
 {picture}
 
-The first dot of a line is chance, 10 %; the others are the validations after each epoch. The commands are in the files
-`*_runs.jsonl`.
+Each line starts at chance, which is 10 %. The other dots are the validation accuracies after each epoch. The commands
+are in the files `*_runs.jsonl`.
 
 ## An ablation on small data
 
@@ -334,8 +330,8 @@ each is about 0.4 points.
 
 {ablation}
 
-When time is this short, patches of 4 × 4 pixels cost most, about 7 points. They and the patches of 7 × 7 pixels, which
-cost about 1 point, also had fewer epochs, so the rows do not show which patch size is best in a longer training. AdamW
+When time is this short, patches of 4 × 4 pixels cost about 7 points, and patches of 7 × 7 pixels a little more than 1.
+Both variants also had fewer epochs, so these rows do not show which patch size is best in a longer training. AdamW
 costs 1.6 points. The mean effect of each of the other seven changes is at most a third of a point, which is less than
 the standard error of a difference, 0.6.
 
@@ -344,17 +340,18 @@ the standard error of a difference, 0.6.
 Which ingredients of *best* does CIFAR-10 need? Each row removes or replaces one of them, with the seeds 0, 1 and 2. To
 make 30 runs affordable, each has a fifth of the preset's 20 epochs and one core. *AdamW for all parameters* trains the
 encoder's matrices with AdamW instead of Muon, and with a peak learning rate of 0.002, the default, which was not tuned
-here. *Large images from the first step on* omits the smaller images of the first 90 % of the steps. These steps take
-about three times as long, so this row has 1.4 epochs instead of 4, which is about the same amount of computation. The
-accuracies are those of the 5,000 validation images, so the standard error of each is about 0.7 points.
+here. *Large images from the first step on* uses full-size images throughout. A step with full-size images takes
+three to four times as long as one with smaller images, so this row has 1.4 epochs instead of 4, which is about the same
+amount of computation. The accuracies are those of the 5,000 validation images, so the standard error of each is about
+0.7 points. The seconds compare nothing, because other programs were running.
 
 {best_ablation}
 
 Muon matters most: with AdamW, the accuracy is 12 to 13 points lower. With the same amount of computation, omitting the
-smaller images costs 7 to 9 points. Omitting the positions costs 7, although the quick preset above hardly needs
-positions for its four large patches. The class token instead of mean pooling costs 2 to 3 points. The other five
-changes make a difference of one point at most. In this respect the short training is not representative: shifts, mirror
-images, weight decay and label smoothing are meant for training runs that are long enough to overfit.
+smaller images costs 7 to 9 points. Omitting the position embeddings costs 7, although the quick preset above hardly
+needs them for its four large patches. The class token instead of mean pooling costs 2 to 3 points. The other five
+changes make a difference of about one point at most. In this respect the short training is not representative: shifts,
+mirror images, weight decay and label smoothing are meant for training runs that are long enough to overfit.
 
 ## Machines and logs
 
