@@ -2,6 +2,7 @@
 
 import os
 import time
+from pathlib import Path
 
 import torch
 
@@ -28,4 +29,11 @@ def load() -> float | None:
 
 def describe() -> dict:
     """Return what a log records of the machine, with the load before anything is measured and the measured peak."""
-    return run_folder.describe() | dict(load=load(), matmul_flops=matmul_peak())
+    return run_folder.describe() | dict(load=load(), matmul_flops=matmul_peak(), bfloat16=bfloat16())
+
+
+def bfloat16() -> list[str]:
+    """Return the processor's instructions for bfloat16, by the names that Linux gives them."""
+    cpuinfo = Path("/proc/cpuinfo")
+    words = cpuinfo.read_text(encoding="utf-8").split() if cpuinfo.is_file() else ()
+    return sorted({"avx512_bf16", "amx_bf16"}.intersection(words))

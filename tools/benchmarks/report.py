@@ -12,7 +12,8 @@ throughput.json
 profile_step.json
     rows               [{case, mode, name, groups: {group of operators: seconds a step}}]
 mixed_precision.json
-    cases              [{case, batch, seconds: {precision: [one a round]}}]
+    cases, without     [{case, batch, seconds: {precision: [one a round]}}], with and without the processor's
+                       instructions for bfloat16
     epochs, digits     the epochs of lesson 06's recipe, {precision: [validation accuracy, one a seed]}
 time_to_accuracy.json
     rows               [{recipe, source, parameters, seed, budget, accuracy}], one a recipe, seed and budget; ours first
@@ -179,16 +180,18 @@ def profile_section(log: dict) -> str:
 def precision_section(log: dict) -> str:
     """Return the section of a training step in float32 and in bfloat16."""
     rows = []
-    for entry in log["cases"]:
-        times = [with_range([1000 * value for value in values], ".1f") for values in entry["seconds"].values()]
-        rows.append([entry["case"], *times, with_range(speeds(entry, "bfloat16", "float32"), ".2f")])
+    for key, instructions in (("cases", ", ".join(log["machine"]["bfloat16"]) or "none"), ("without", "switched off")):
+        for entry in log[key]:
+            times = [with_range([1000 * value for value in values], ".1f") for values in entry["seconds"].values()]
+            rows.append([entry["case"], instructions, *times, with_range(speeds(entry, "bfloat16", "float32"), ".2f")])
     scores = {name: ", ".join(f"{100 * value:.1f}%" for value in log["digits"][name]) for name in log["digits"]}
     return "\n\n".join(
         [
             machine_line(log["machine"]),
             f"There are {log['rounds']} rounds of alternating training steps. With bfloat16, the forward pass uses "
-            "`torch.autocast`. The speed is that of bfloat16 relative to float32 in the same round.",
-            table(["case", "float32, ms a step", "bfloat16, ms a step", "speed"], rows),
+            "`torch.autocast`. The speed is that of bfloat16 relative to float32 in the same round. In the last rows, "
+            "the library that computes the matrix products uses no instructions newer than AVX2.",
+            table(["case", "bfloat16 instructions", "float32, ms a step", "bfloat16, ms a step", "speed"], rows),
             f"Digits, {log['epochs']} epochs, validation accuracy by seed: "
             + "; ".join(f"{name} {values}" for name, values in scores.items())
             + ".",
