@@ -48,7 +48,7 @@ def summary(runs: Sequence[dict]) -> dict:
     rows = []
     for test in tests:
         source = RECIPES[test["recipe"]].source if test["recipe"] in RECIPES else ""
-        about = dict(recipe=_title(test["recipe"]), source=source, parameters=test["parameters"], seed=timed_runs.SEED)
+        about = dict(recipe=_title(test["recipe"]), source=source, parameters=test["parameters"])
         rows.append(about | dict(budget=test["mark"], seconds=test["seconds"], accuracy=test["accuracy"]))
     ours = [test for test in tests if test["recipe"] == OURS]
     theirs = [test for test in tests if test["recipe"] != OURS]
@@ -56,7 +56,7 @@ def summary(runs: Sequence[dict]) -> dict:
     for mark in sorted({test["mark"] for test in theirs}) if ours else ():
         best = max((test for test in theirs if test["mark"] == mark), key=lambda test: test["accuracy"])
         seconds = min((test["seconds"] for test in ours if test["accuracy"] >= best["accuracy"]), default=None)
-        about = dict(budget=mark, seed=timed_runs.SEED, recipe=_title(best["recipe"]))
+        about = dict(budget=mark, recipe=_title(best["recipe"]))
         reached.append(about | dict(accuracy=best["accuracy"], seconds=seconds))
     return dict(rows=rows, reached=reached, notes=[*_notes(runs), *_disturbance(runs)])
 
