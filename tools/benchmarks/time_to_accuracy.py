@@ -29,7 +29,7 @@ MARGIN = 0.97  # of our speed so far, so that a run of ours ends within its budg
 ATTEMPTS = 3  # at that; one that takes longer is made anew
 
 
-def plan(marks: Sequence[float], recipes: Sequence[str], shorter: Sequence[float] = ()) -> list[tuple[str, float]]:
+def plan(marks: Sequence[float], recipes: Sequence[str], shorter: Sequence[float]) -> list[tuple[str, float]]:
     """Return the runs ``(recipe, seconds)`` in their order: ours spread between the published ones.
 
     A published recipe runs until the last mark; ours runs once for each mark and for each of its ``shorter`` budgets.
@@ -121,13 +121,7 @@ def our_run(dataset: str, seconds: float, speed: float, *, threads: int, slice_s
     return run, speed
 
 
-def benchmark(
-    dataset: str,
-    runs: Sequence[tuple[str, float]],
-    *,
-    marks: Sequence[float],
-    slice_seconds: float = timed_runs.SLICE,
-) -> dict:
+def benchmark(dataset: str, runs: Sequence[tuple[str, float]], *, marks: Sequence[float], slice_seconds: float) -> dict:
     """Make the runs of :func:`plan` and return the log; the published recipes are tested at each of the ``marks``."""
     threads, ours = torch.get_num_threads(), preset(dataset, timed_runs.PRESET)
     settings = dict(dataset=dataset, marks=list(marks), valid_fraction=ours.valid_fraction)
