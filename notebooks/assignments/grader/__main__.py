@@ -75,8 +75,7 @@ def grade(options: argparse.Namespace) -> None:
                 if failure:
                     failures[submission.name] = f"{submission.student}, {submission.source.name}: {failure}"
         folder.export(sources, "report.csv")
-        with folder.gradebook() as gradebook:
-            print(table(*report(gradebook, folder, sources, options.student)), *failures.values(), sep="\n")
+        print(table(*report(folder, sources, options.student)), *failures.values(), sep="\n")
     if failures:
         raise Stop("Not everything could be graded; the last lines list what is missing, and why.")
 
