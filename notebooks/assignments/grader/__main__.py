@@ -23,8 +23,7 @@ def release(options: argparse.Namespace) -> None:
     folder, sources = _class(options)
     failures = []
     for name, source in list(sources.items()):
-        # a source is the course's own code, so that it can be released where nothing can confine submissions
-        if lines := check_source(source, unconfined=True):
+        if lines := check_source(source):
             failures += [f"{name} was not released: {line}" for line in lines]
             del sources[name]
         else:
