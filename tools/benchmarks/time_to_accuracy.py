@@ -159,15 +159,13 @@ def measure(options: argparse.Namespace) -> dict:
     if options.quick:
         dataset, marks, shorter, slice_seconds = "digits", [0.5, 1.0], [0.25], 0.5
     else:
-        dataset, marks, slice_seconds = "fashion_mnist", list(options.seconds), timed_runs.SLICE
-        shorter = [seconds for seconds in SHORTER_BUDGETS if seconds < max(marks)]
+        dataset, marks, shorter, slice_seconds = "fashion_mnist", MARKS, SHORTER_BUDGETS, timed_runs.SLICE
     return benchmark(dataset, plan(marks, options.recipes, shorter), marks=marks, slice_seconds=slice_seconds)
 
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, write the log, print the section of the page."""
     parser = cli.parser("Compare accuracy after equal time: our preset, published recipes.", report.TIME_TO_ACCURACY)
-    parser.add_argument("--seconds", type=float, nargs="+", default=MARKS, help="marks (default: 60 120 300)")
     everyone = [*RECIPES, OURS]
     parser.add_argument("--recipes", nargs="+", choices=everyone, default=everyone, help="default: all")
     cli.run(parser, argv, measure, report.TIME_TO_ACCURACY)
