@@ -95,19 +95,19 @@ class Sheet:
                 zorder=5,
             )
 
-    def shape(self, x, y, letters, sizes, *, align="center", size=SMALL):
+    def shape(self, x, y, letters, sizes, *, align="center"):
         """Write a shape, such as ``(6, 37, 768)``, with the letter of every axis above its size."""
         letters, sizes = letters.split(), sizes.split()
         numbers = f"({', '.join(sizes)})"
-        character = 0.602 * size * EM
+        character = 0.602 * SMALL * EM
         left = x - character * len(numbers) * {"left": 0, "center": 0.5, "right": 1}[align]
-        self.words(left, y - 0.55 * size * EM, numbers, size=size, align="left", bold=True, mono=True)
+        self.words(left, y - 0.55 * SMALL * EM, numbers, size=SMALL, align="left", bold=True, mono=True)
         edge = -math.inf  # of the letter before
         for number, name in enumerate(letters):
             before = 1 + sum(len(other) + 2 for other in sizes[:number])
             middle = left + character * max(before + len(sizes[number]) / 2, edge + 1 + len(name) / 2)
             edge = (middle - left) / character + len(name) / 2
-            self.words(middle, y + 0.7 * size * EM, name, size=size, color=MUTED, mono=True)
+            self.words(middle, y + 0.7 * SMALL * EM, name, size=SMALL, color=MUTED, mono=True)
 
     def box(self, x, y, width, height, color, label="", *, size=WORD, edge=None, round=1.2, line=1.5, behind=False):
         """Draw a rounded box, with a label in the middle."""
@@ -156,8 +156,9 @@ class Sheet:
             corners = [end, end + length * back + 0.55 * length * side, end + length * back - 0.55 * length * side]
             self.axes.add_patch(Polygon(corners, color=self.tone(color), linewidth=0, zorder=layer))
 
-    def plus(self, x, y, *, radius=1.9, color=COLORS["residual"], turned=False):
+    def plus(self, x, y, *, radius=1.9, turned=False):
         """Draw an addition; ``turned``, a product."""
+        color = COLORS["residual"]
         self.axes.add_patch(
             Circle((x, y), radius, facecolor="white", edgecolor=self.tone(color), linewidth=2.2, zorder=3)
         )
@@ -182,7 +183,7 @@ class Sheet:
         look = dict(facecolor=fill, edgecolor=self.tone(edge), linewidth=line, zorder=4)
         self.axes.add_patch(Rectangle(place, width, height, **look))
 
-    def matrix(self, x, y, fills, cell, *, edge=COLORS["residual"]):
+    def matrix(self, x, y, fills, cell):
         """Draw a table of colours as cells of ``cell`` or ``(width, height)`` units; a row of the table is a row."""
         width, height = cell if isinstance(cell, tuple) else (cell, cell)
         rows, columns = len(fills), len(fills[0])
@@ -190,7 +191,7 @@ class Sheet:
             for column, fill in enumerate(line):
                 centre = x + (column - (columns - 1) / 2) * width, y - (row - (rows - 1) / 2) * height
                 self.rectangle(*centre, width, height, fill, edge="white", line=0.8)
-        self.rectangle(x, y, columns * width, rows * height, edge=edge, line=1.5)
+        self.rectangle(x, y, columns * width, rows * height, edge=COLORS["residual"], line=1.5)
 
     def numbers(self, x, y, values, cell, color, *, highest, spec="g"):
         """Draw a table with each number in its cell; the color reaches its full strength at ``highest``."""
@@ -205,17 +206,17 @@ class Sheet:
         for row, name in enumerate(names):
             self.words(x, y - (row - (len(names) - 1) / 2) * height, name, size=SMALL, align=align)
 
-    def row(self, centres, y, width, height, color, labels):
+    def row(self, centres, y, height, color, labels):
         """Draw a row of cells, such as tokens or positions; an ellipsis stays bare, a star is the class token."""
         for x, label in zip(centres, labels, strict=True):
             if label == ELLIPSIS:
                 self.words(x, y, label, bold=True)
             else:
-                self.box(x, y, width, height, COLORS["class_token"] if label == STAR else color, label, round=0.7)
+                self.box(x, y, 7.2, height, COLORS["class_token"] if label == STAR else color, label, round=0.7)
 
-    def bracket(self, left, right, y, tip, *, color=INK):
+    def bracket(self, left, right, y, tip):
         """Draw a flat bracket from ``left`` to ``right`` whose ends point to ``y + tip``."""
-        self.arrow((left, y + tip), (left, y), (right, y), (right, y + tip), color=color, head=False)
+        self.arrow((left, y + tip), (left, y), (right, y), (right, y + tip), head=False)
 
 
 def strengths(rows, columns, seed=0):
@@ -322,9 +323,9 @@ def draw_tokens(sheet, lit):
     sheet.bracket(left + 8.4, right, 43.5, -1.6)
     sheet.shape(87, 48.5, "b n d", "6 36 768")
     sheet.words(31, 38.5, "class token", color=COLORS["class_token"], bold=True, align="right")
-    sheet.row(centres, 38.5, 7.2, 5.6, COLORS["token"], COLUMNS)
+    sheet.row(centres, 38.5, 5.6, COLORS["token"], COLUMNS)
     sheet.words(31, 30.5, "positions", align="right", bold=True, color=blend(COLORS["position"], 0.4, INK))
-    sheet.row(centres, 30.5, 7.2, 4.6, COLORS["position"], ["0", *COLUMNS[1:]])
+    sheet.row(centres, 30.5, 4.6, COLORS["position"], ["0", *COLUMNS[1:]])
     for x in centres[np.array(COLUMNS) != ELLIPSIS]:
         sheet.words(x, 34.2, "+", bold=True)
     sheet.bracket(left, right, 26, 1.2)

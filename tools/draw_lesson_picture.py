@@ -5,14 +5,13 @@ PYTHONPATH=tests/browser .venv/bin/python -m tools.draw_lesson_picture
 
 import io
 import json
-import shutil
 import tempfile
 from pathlib import Path
 
 from lab import notebook, run_all, running_lab
 from PIL import Image
-from playwright.sync_api import sync_playwright
 
+from tools.lesson_figures import chromium
 from tools.site_links import ROOT
 
 LESSON = "my_course/01_einops_primer.ipynb"
@@ -23,14 +22,13 @@ ATTEMPT = """def patchify(images, patch_size):
 
 def main() -> None:
     """Write a common mistake into the reader's copy of the lesson, run it, and save a picture of the place."""
-    with tempfile.TemporaryDirectory() as folder, running_lab(Path(folder)) as lab, sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as folder, running_lab(Path(folder)) as lab, chromium() as browser:
         lesson = json.loads((lab.root / LESSON).read_text(encoding="utf-8"))
         sources = ["".join(cell["source"]) for cell in lesson["cells"]]
         stub = next(place for place, source in enumerate(sources) if source.startswith("def patchify"))
         lesson["cells"] = lesson["cells"][: stub + 2]
         lesson["cells"][stub]["source"] = ATTEMPT
         (lab.root / LESSON).write_text(json.dumps(lesson), encoding="utf-8")
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1000, "height": 2600}, device_scale_factor=1.5)
         lab.open(page, LESSON)
         run_all(page)
@@ -42,7 +40,6 @@ def main() -> None:
         clip = dict(x=last["x"], y=first["y"], width=last["width"], height=height)
         picture = Image.open(io.BytesIO(page.screenshot(clip=clip)))
         picture.quantize(64).save(ROOT / "img" / "lesson.png", optimize=True)
-        browser.close()
 
 
 if __name__ == "__main__":

@@ -8,8 +8,6 @@ looked at. About five minutes on a quiet machine, with one thread.
 """
 
 import json
-import os
-import platform
 import time
 from pathlib import Path
 
@@ -54,7 +52,7 @@ def run(changes: dict, seed: int) -> dict:
     model = VisionTransformer(**MODEL)
     start = time.perf_counter()
     training.fit(model, train_set, valid_set, augment=augment, seed=seed, progress=False, **options)
-    seconds = time.perf_counter() - start
+    seconds, machine = time.perf_counter() - start, describe()
     valid_loss, valid_accuracy = training.evaluate(model, valid_set)
     places = [(down, right) for down in (-1, 0, 1) for right in (-1, 0, 1) if down or right]
     moved = [training.evaluate(model, shifted(valid_set, *place))[1] for place in places]
@@ -71,10 +69,7 @@ def run(changes: dict, seed: int) -> dict:
         test_accuracy=test_accuracy,
         test_loss=test_loss,
         seconds=round(seconds, 1),
-        python=platform.python_version(),
-        torch=torch.__version__,
-        processor=describe()["processor"],
-        threads=torch.get_num_threads(),
+        **{key: machine[key] for key in ("python", "torch", "processor", "threads")},
     )
 
 
@@ -88,7 +83,7 @@ def main() -> None:
                 record = run(changes, seed)
                 log.write(json.dumps(record) + "\n")
                 print(f"{changes or 'the recipe'}, seed {seed}: validation {record['valid_accuracy']:.4f}", flush=True)
-    os.replace(temporary, LOG)
+    temporary.replace(LOG)
 
 
 if __name__ == "__main__":

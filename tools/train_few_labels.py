@@ -10,10 +10,7 @@ again.
 """
 
 import json
-import os
-import platform
 import time
-from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 
@@ -101,12 +98,12 @@ def main() -> None:
     train_set, valid_set = train_set.split(0.15)
     log = json.loads(LOG.read_text(encoding="utf-8")) if LOG.exists() else dict(runs=[])
     known = {(each["method"], each["per_class"], each["seed"]) for each in log["runs"]}
-    machine = {key: value for key, value in describe().items() if key in ("processor", "cores", "system")}
+    machine = describe()
     log |= dict(
         command=COMMAND,
-        machine=machine | dict(threads=1),
-        versions=dict(python=platform.python_version(), torch=torch.__version__),
-        date=datetime.now(UTC).date().isoformat(),
+        machine={key: machine[key] for key in ("system", "processor", "cores", "threads")},
+        versions={key: machine[key] for key in ("python", "torch")},
+        date=machine["date"][:10],
         images=dict(train=len(train_set), valid=len(valid_set), test=len(test_set)),
         recipe=dict(batch_size=BATCH_SIZE, model=SIZES),
     )
@@ -133,7 +130,7 @@ def write(log: dict) -> None:
     text = json.dumps(head, indent=1)[:-2] + f',\n "runs": [\n{lines}\n ]\n}}\n'
     temporary = LOG.with_suffix(".tmp")
     temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, LOG)
+    temporary.replace(LOG)
 
 
 if __name__ == "__main__":

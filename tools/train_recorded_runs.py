@@ -130,7 +130,7 @@ def record(name: str, options: str) -> dict:
     return dict(
         name=name,
         command=command_line(name, options),
-        config={key: value for key, value in json.loads(part["config"]).items() if key != "run"},
+        config=json.loads(part["config"]),
         sessions=json.loads(part["environment"]),
         load_before=load_before,
         log=[json.loads(line) for line in part["log"].splitlines()],

@@ -5,7 +5,6 @@ python -m tools.write_run_pages
 
 import json
 import re
-from itertools import groupby
 from pathlib import Path
 from statistics import median
 
@@ -14,7 +13,7 @@ GROUPS = ("digits", "fashion_mnist", "cifar10", "best")  # of the first table
 ALL_GROUPS = (*GROUPS, "published", "ablation", "best_ablation")
 SHIPPED = "fashion_mnist-long-seed0"
 NAMES = dict(digits="Digits", fashion_mnist="Fashion-MNIST", cifar10="CIFAR-10")
-LIMITS = {  # notes on each command, by data set and preset
+LIMITS = {  # notes on each command, by data set and preset, in the order of the first table
     ("digits", "quick"): (
         "There are only 1,221 training images and 360 test images, so one test image counts for 0.3 points. Simpler "
         "models do about as well, as "
@@ -97,10 +96,12 @@ def device(run: dict) -> str:
     return f"{session['device']}, {processes}{threads} thread{'s' if threads > 1 else ''}"
 
 
-def by_preset(run: dict) -> tuple[int, int]:
-    """Return a run's place in the table: first by data set, then by preset."""
-    config = run["config"]
-    return list(NAMES).index(config["dataset"]), ("quick", "long", "best").index(config["preset"])
+def runs_by_preset() -> dict[tuple[str, str], list[dict]]:
+    """Return the runs of the first table by data set and preset, in the order of ``LIMITS``."""
+    found = {place: [] for place in LIMITS}
+    for run in (run for group in GROUPS for run in read(group)):
+        found[run["config"]["dataset"], run["config"]["preset"]].append(run)
+    return found
 
 
 def settings(recipe: dict) -> str:
@@ -118,32 +119,27 @@ def results() -> str:
         "| --- | --- | --: | --: | --- | --: | --- |",
     ]
     commands = []
-    runs = sorted((run for group in GROUPS for run in read(group)), key=by_preset)
-    for command, same in groupby(runs, key=lambda run: re.sub(r" --seed \d+", "", run["command"])):
-        same = list(same)
-        config, session = same[0]["config"], same[0]["sessions"][0]
-        name, cores = NAMES[config["dataset"]], config["threads"] * session["processes"]
-        minutes = [run["result"]["seconds"] / 60 for run in same]
-        accuracies = [100 * run["result"]["test_accuracy"] for run in same]
+    for (dataset, preset), runs in runs_by_preset().items():
+        config, session = runs[0]["config"], runs[0]["sessions"][0]
+        name, cores = NAMES[dataset], config["threads"] * session["processes"]
+        minutes = [run["result"]["seconds"] / 60 for run in runs]
+        accuracies = [100 * run["result"]["test_accuracy"] for run in runs]
         lines.append(
-            f"| {name} | {config['preset']} | {same[0]['result']['parameters']:,} | {cores} | "
-            f"{spread(minutes, '{:.1f}')} | {len(same)} | {spread(accuracies, '{:.2f} %')} |"
+            f"| {name} | {preset} | {runs[0]['result']['parameters']:,} | {cores} | "
+            f"{spread(minutes, '{:.1f}')} | {len(runs)} | {spread(accuracies, '{:.2f} %')} |"
         )
-        note = f"{settings(config['recipe'])} {LIMITS[config['dataset'], config['preset']]}"
-        commands.append(f"### {name}, {config['preset']}\n\n```sh\n{command} --seed 0\n```\n\n{note}")
+        command = re.sub(r" --seed \d+", " --seed 0", runs[0]["command"])
+        note = f"{settings(config['recipe'])} {LIMITS[dataset, preset]}"
+        commands.append(f"### {name}, {preset}\n\n```sh\n{command}\n```\n\n{note}")
     return "\n\n".join(["\n".join(lines), COMMANDS, *commands])
 
 
 def summary() -> dict[str, str]:
     """Return accuracy and minutes of the presets that the first paragraph names."""
     found = {}
-    for group in GROUPS:
-        runs = sorted(read(group), key=by_preset)
-        for place, same in groupby(runs, key=by_preset):
-            results = [run["result"] for run in same]
-            accuracy, seconds = (median(each[key] for each in results) for key in ("test_accuracy", "seconds"))
-            name = "_".join([list(NAMES)[place[0]], ("quick", "long", "best")[place[1]]])
-            found[name] = f"{100 * accuracy:.1f} % in {seconds / 60:.1f} minutes"
+    for (dataset, preset), runs in runs_by_preset().items():
+        accuracy, seconds = (median(run["result"][key] for run in runs) for key in ("test_accuracy", "seconds"))
+        found[f"{dataset}_{preset}"] = f"{100 * accuracy:.1f} % in {seconds / 60:.1f} minutes"
     return found
 
 

@@ -14,6 +14,7 @@ import os
 import pickle
 import re
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -31,89 +32,64 @@ SHIPPED = {"fashion_mnist": "fashion_mnist_patch4.safetensors"}
 PROJECTION = "embedding.patch_embedding.projection.weight"
 POSITIONS = "embedding.pos_embedding"
 HEAD = ("head.weight", "head.bias")
-BLOCK = "encoder.layers.{i}."
 
-
-def _layout(outer: dict[str, str], block: str, inner: dict[str, str | tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """Return a table from our names to theirs; ``{i}`` is a layer's number, ``{p}`` is weight or bias."""
-    table = {ours: (theirs,) for ours, theirs in outer.items()}
-    for ours, theirs in inner.items():
-        names = (theirs,) if isinstance(theirs, str) else theirs
-        table[BLOCK + ours + ".{p}"] = tuple(block + name for name in names)
-    return table
-
-
-LAYOUTS = {
-    "torchvision": _layout(
-        {
-            "embedding.class_token": "class_token",
-            "embedding.pos_embedding": "encoder.pos_embedding",
-            "embedding.patch_embedding.projection.{p}": "conv_proj.{p}",
-            "encoder.ln.{p}": "encoder.ln.{p}",
-            "head.{p}": "heads.head.{p}",
-        },
-        "encoder.layers.encoder_layer_{i}.",
-        {
-            "ln_1": "ln_1.{p}",
-            "self_attention.qkv": "self_attention.in_proj_{p}",
-            "self_attention.out_proj": "self_attention.out_proj.{p}",
-            "ln_2": "ln_2.{p}",
-            "mlp.linear_1": "mlp.0.{p}",
-            "mlp.linear_2": "mlp.3.{p}",
-        },
-    ),
-    "timm": _layout(
-        {
-            "embedding.class_token": "cls_token",
-            "embedding.pos_embedding": "pos_embed",
-            "embedding.patch_embedding.projection.{p}": "patch_embed.proj.{p}",
-            "encoder.ln.{p}": "norm.{p}",
-            "head.{p}": "head.{p}",
-        },
-        "blocks.{i}.",
-        {
-            "ln_1": "norm1.{p}",
-            "self_attention.qkv": "attn.qkv.{p}",
-            "self_attention.out_proj": "attn.proj.{p}",
-            "ln_2": "norm2.{p}",
-            "mlp.linear_1": "mlp.fc1.{p}",
-            "mlp.linear_2": "mlp.fc2.{p}",
-        },
-    ),
+LAYOUTS = {}  # from our names to theirs, by library; ``{i}`` is a layer's number, ``{p}`` is weight or bias
+LAYOUTS["torchvision"] = {
+    "embedding.class_token": "class_token",
+    "embedding.pos_embedding": "encoder.pos_embedding",
+    "embedding.patch_embedding.projection.{p}": "conv_proj.{p}",
+    "encoder.layers.{i}.ln_1.{p}": "encoder.layers.encoder_layer_{i}.ln_1.{p}",
+    "encoder.layers.{i}.self_attention.qkv.{p}": "encoder.layers.encoder_layer_{i}.self_attention.in_proj_{p}",
+    "encoder.layers.{i}.self_attention.out_proj.{p}": "encoder.layers.encoder_layer_{i}.self_attention.out_proj.{p}",
+    "encoder.layers.{i}.ln_2.{p}": "encoder.layers.encoder_layer_{i}.ln_2.{p}",
+    "encoder.layers.{i}.mlp.linear_1.{p}": "encoder.layers.encoder_layer_{i}.mlp.0.{p}",
+    "encoder.layers.{i}.mlp.linear_2.{p}": "encoder.layers.encoder_layer_{i}.mlp.3.{p}",
+    "encoder.ln.{p}": "encoder.ln.{p}",
+    "head.{p}": "heads.head.{p}",
 }
-_HUGGING_FACE = {
+LAYOUTS["timm"] = {
+    "embedding.class_token": "cls_token",
+    "embedding.pos_embedding": "pos_embed",
+    "embedding.patch_embedding.projection.{p}": "patch_embed.proj.{p}",
+    "encoder.layers.{i}.ln_1.{p}": "blocks.{i}.norm1.{p}",
+    "encoder.layers.{i}.self_attention.qkv.{p}": "blocks.{i}.attn.qkv.{p}",
+    "encoder.layers.{i}.self_attention.out_proj.{p}": "blocks.{i}.attn.proj.{p}",
+    "encoder.layers.{i}.ln_2.{p}": "blocks.{i}.norm2.{p}",
+    "encoder.layers.{i}.mlp.linear_1.{p}": "blocks.{i}.mlp.fc1.{p}",
+    "encoder.layers.{i}.mlp.linear_2.{p}": "blocks.{i}.mlp.fc2.{p}",
+    "encoder.ln.{p}": "norm.{p}",
+    "head.{p}": "head.{p}",
+}
+LAYOUTS["huggingface"] = {
     "embedding.class_token": "vit.embeddings.cls_token",
     "embedding.pos_embedding": "vit.embeddings.position_embeddings",
     "embedding.patch_embedding.projection.{p}": "vit.embeddings.patch_embeddings.projection.{p}",
+    "encoder.layers.{i}.ln_1.{p}": "vit.layers.{i}.layernorm_before.{p}",
+    "encoder.layers.{i}.self_attention.qkv.{p}": (
+        "vit.layers.{i}.attention.q_proj.{p}",
+        "vit.layers.{i}.attention.k_proj.{p}",
+        "vit.layers.{i}.attention.v_proj.{p}",
+    ),
+    "encoder.layers.{i}.self_attention.out_proj.{p}": "vit.layers.{i}.attention.o_proj.{p}",
+    "encoder.layers.{i}.ln_2.{p}": "vit.layers.{i}.layernorm_after.{p}",
+    "encoder.layers.{i}.mlp.linear_1.{p}": "vit.layers.{i}.mlp.fc1.{p}",
+    "encoder.layers.{i}.mlp.linear_2.{p}": "vit.layers.{i}.mlp.fc2.{p}",
     "encoder.ln.{p}": "vit.layernorm.{p}",
     "head.{p}": "classifier.{p}",
 }
-LAYOUTS["huggingface"] = _layout(
-    _HUGGING_FACE,
-    "vit.layers.{i}.",
-    {
-        "ln_1": "layernorm_before.{p}",
-        "self_attention.qkv": ("attention.q_proj.{p}", "attention.k_proj.{p}", "attention.v_proj.{p}"),
-        "self_attention.out_proj": "attention.o_proj.{p}",
-        "ln_2": "layernorm_after.{p}",
-        "mlp.linear_1": "mlp.fc1.{p}",
-        "mlp.linear_2": "mlp.fc2.{p}",
-    },
-)
-LAYOUTS["huggingface, as saved"] = _layout(
-    _HUGGING_FACE,
-    "vit.encoder.layer.{i}.",
-    {
-        "ln_1": "layernorm_before.{p}",
-        "self_attention.qkv": tuple(f"attention.attention.{name}.{{p}}" for name in ("query", "key", "value")),
-        "self_attention.out_proj": "attention.output.dense.{p}",
-        "ln_2": "layernorm_after.{p}",
-        "mlp.linear_1": "intermediate.dense.{p}",
-        "mlp.linear_2": "output.dense.{p}",
-    },
-)
-
-LAYOUTS["vit_course"] = {ours: (ours,) for ours in LAYOUTS["timm"]}
+LAYOUTS["huggingface, as saved"] = LAYOUTS["huggingface"] | {
+    "encoder.layers.{i}.ln_1.{p}": "vit.encoder.layer.{i}.layernorm_before.{p}",
+    "encoder.layers.{i}.self_attention.qkv.{p}": (
+        "vit.encoder.layer.{i}.attention.attention.query.{p}",
+        "vit.encoder.layer.{i}.attention.attention.key.{p}",
+        "vit.encoder.layer.{i}.attention.attention.value.{p}",
+    ),
+    "encoder.layers.{i}.self_attention.out_proj.{p}": "vit.encoder.layer.{i}.attention.output.dense.{p}",
+    "encoder.layers.{i}.ln_2.{p}": "vit.encoder.layer.{i}.layernorm_after.{p}",
+    "encoder.layers.{i}.mlp.linear_1.{p}": "vit.encoder.layer.{i}.intermediate.dense.{p}",
+    "encoder.layers.{i}.mlp.linear_2.{p}": "vit.encoder.layer.{i}.output.dense.{p}",
+}
+LAYOUTS["vit_course"] = {ours: ours for ours in LAYOUTS["timm"]}
 
 RECOGNISED_BY = {  # a name that no other layout has
     "embedding.class_token": "vit_course",
@@ -290,23 +266,23 @@ def recognised(state_dict: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]
 
 def _table(layout: str, layers: int) -> dict[str, tuple[str, ...]]:
     """Return their names for each of ours: three where they keep queries, keys and values apart."""
-    return {
-        ours.format(i=i, p=p): tuple(their.format(i=i, p=p) for their in theirs)
-        for ours, theirs in LAYOUTS[layout].items()
-        for i in range(layers)
-        for p in ("weight", "bias")
-    }
+    table = {}
+    for ours, theirs in LAYOUTS[layout].items():
+        names = (theirs,) if isinstance(theirs, str) else theirs
+        for i, p in product(range(layers), ("weight", "bias")):
+            table[ours.format(i=i, p=p)] = tuple(name.format(i=i, p=p) for name in names)
+    return table
 
 
 def _theirs(model: VisionTransformer, layout: str) -> dict[str, Tensor]:
-    table, patch_size = _table(layout, len(model.encoder.layers)), model.embedding.patch_embedding.patch_size
-    return _in_layout(model.state_dict(), layout, table, patch_size)
+    patch_size = model.embedding.patch_embedding.patch_size
+    return _in_layout(model.state_dict(), layout, len(model.encoder.layers), patch_size)
 
 
-def _in_layout(state: Mapping[str, Tensor], layout: str, table: dict, patch_size: int) -> dict[str, Tensor]:
+def _in_layout(state: Mapping[str, Tensor], layout: str, layers: int, patch_size: int) -> dict[str, Tensor]:
     """Return parameters with our names in the names and shapes of a layout, as copies."""
     result = {}
-    for ours, theirs in table.items():
+    for ours, theirs in _table(layout, layers).items():
         value = state[ours]
         if ours == PROJECTION and layout != "vit_course":
             value = rearrange(value, "d (c p1 p2) -> d c p1 p2", p1=patch_size, p2=patch_size)
@@ -414,7 +390,7 @@ def convert(source: Path, target: Path, layout: str, patch_size: int | None = No
     elif patch_size is None:
         raise ValueError(f"{source} does not contain its patch size. Add it, for example --patch-size 16")
     arguments.whole_number("patch_size", patch_size)
-    state = _in_layout(_ours(given, table), layout, _table(layout, layers), patch_size)
+    state = _in_layout(_ours(given, table), layout, layers, patch_size)
     beside = target.with_name(f".{target.name}.part")
     try:
         if target.suffix == ".safetensors":

@@ -36,7 +36,7 @@ def nbgrader(tmp_path):
 
 @pytest.mark.filterwarnings("ignore")  # nbgrader leaves files open
 def test_from_the_teacher_to_the_student_and_back(tmp_path, course, nbgrader, monkeypatch):
-    monkeypatch.setattr("grader.classroom.check_source", lambda source, unconfined: [])
+    monkeypatch.setattr("grader.classroom.check_source", lambda source: [])
     folder, student = write_class(tmp_path / "class", course), tmp_path / "student"
     teacher, desk = tmp_path / "teacher", tmp_path / "student" / "desk"
     desk.mkdir(parents=True)

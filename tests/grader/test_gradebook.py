@@ -55,7 +55,7 @@ def folder(tmp_path_factory, course):
     (root / "students.csv").write_text(roster, encoding="utf-8")
     folder, sources = ClassFolder(root), load_all(course / "source")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("grader.classroom.check_source", lambda source, unconfined: [])
+        patch.setattr("grader.classroom.check_source", lambda source: [])
         assert command("release", "--class", root).returncode == 0
     put(root, "ada", "late", name=LATE)
     for student, notebook in {
@@ -382,7 +382,7 @@ def test_only_one_student_is_graded(folder, monkeypatch):
 def test_a_source_whose_own_solution_fails_is_not_released(folder, monkeypatch):
     monkeypatch.setattr(
         "grader.classroom.check_source",
-        lambda source, unconfined: ["square-test: wrong"] if source.name == "assignment_02" else [],
+        lambda source: ["square-test: wrong"] if source.name == "assignment_02" else [],
     )
     release = folder.sources.parent / "release" / "assignment_02" / "assignment_02.ipynb"
     before = release.stat().st_mtime_ns

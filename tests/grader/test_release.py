@@ -70,11 +70,11 @@ def test_worked_solutions_are_written_without_nbgrader():
 
 
 def test_a_solution_that_fails_its_own_tests_is_named(source):
-    assert check_source(source, unconfined=True) == []
+    assert check_source(source) == []
     notebook = copy.deepcopy(source.notebook)
     double = next(cell for cell in notebook.cells if cell.id == "double")
     double.source = double.source.replace("2 * x", "3 * x")
-    (line,) = check_source(Source("assignment_01", notebook), unconfined=True)
+    (line,) = check_source(Source("assignment_01", notebook))
     assert line.startswith("double-test: ")
 
 

@@ -7,9 +7,7 @@ for a class that handed in the first one, the minutes of the whole command.
 """
 
 import argparse
-import copy
 import json
-import re
 import resource
 import subprocess
 import sys
@@ -23,7 +21,7 @@ from nbformat import NotebookNode
 from grader import confine
 from grader.confine import Limits
 from grader.release import student_edition
-from grader.source import ASSIGNMENTS, Source, load_all, nbgrader_of, outside
+from grader.source import ASSIGNMENTS, Source, code_cells, is_theirs, load_all, worked_solution
 from grader.workers import grade_one
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "grading.json"
@@ -31,24 +29,19 @@ RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "grad
 
 def solved(source: Source) -> NotebookNode:
     """Return the student edition with the worked solutions."""
-    written = {cell.id: cell.source for cell in source.notebook.cells if nbgrader_of(cell).get("solution")}
-    notebook = copy.deepcopy(student_edition(source))
-    for cell in notebook.cells:
-        cell.source = re.sub(r"^ *### (BEGIN|END) SOLUTION\n?", "", written.get(cell.id, cell.source), flags=re.M)
+    solutions = {cell.id: cell.source for cell in worked_solution(source).cells}
+    notebook = student_edition(source)
+    for cell in filter(is_theirs, notebook.cells):
+        cell.source = solutions[cell.id]
     return notebook
 
 
 def seconds_of_one(source: Source, rounds: int) -> list[float]:
     """Return the processor seconds of several honest submissions to one assignment, without the first one's start."""
-    cells = [
-        (index, outside(cell.source, "HIDDEN TESTS"))
-        for index, cell in enumerate(solved(source).cells)
-        if cell.cell_type == "code" and not (nbgrader_of(cell).get("grade") and not nbgrader_of(cell).get("solution"))
-    ]
     measured = []
     for _ in range(rounds + 1):
         before = time.process_time()
-        result = grade_one(cells, source.hidden_tests, source.modules, Limits())
+        result = grade_one(code_cells(source.notebook), source.hidden_tests, source.modules, Limits())
         assert all(answer.passed for answer in result.answers.values()), result.answers
         measured.append(round(time.process_time() - before + result.seconds, 2))
     return sorted(measured[1:])

@@ -16,9 +16,9 @@ mixed_precision.json
                        instructions for bfloat16
     epochs, digits     the epochs of lesson 06's recipe, {precision: [validation accuracy, one a seed]}
 time_to_accuracy.json
-    rows               [{recipe, source, parameters, seed, budget, accuracy}], one a recipe, seed and budget; ours first
-    reached            [{budget, seed, recipe, accuracy, seconds}]: within ``budget`` the best of the published recipes
-                       is ``recipe`` with ``accuracy``; ours, from ``seed``, gets there in ``seconds``, null if never
+    rows               [{recipe, source, parameters, budget, seconds, accuracy}], one a recipe and budget; ours first
+    reached            [{budget, recipe, accuracy, seconds}], one a budget: within ``budget`` the best of the published
+                       recipes is ``recipe`` with ``accuracy``; ours gets there in ``seconds``, null if never
     notes              [Markdown], one a paragraph
 
 checks.json
@@ -28,7 +28,6 @@ checks.json
 """
 
 import json
-import math
 import re
 import statistics
 from pathlib import Path
@@ -206,34 +205,28 @@ def time_to_accuracy_section(log: dict) -> str:
     lines = []
     for recipe in dict.fromkeys(row["recipe"] for row in rows):
         runs = [row for row in rows if row["recipe"] == recipe]
-        source = f" ([source]({runs[0]['source']}))" if runs[0].get("source") else ""
-        cells = [[run["accuracy"] for run in runs if run["budget"] == budget] for budget in budgets]
-        seeds = len({run["seed"] for run in runs})
-        lines.append([recipe + source, f"{runs[0]['parameters']:,}", str(seeds), *map(_percent_and_range, cells)])
-    header = ["recipe", "parameters", "seeds", *(f"after {budget:g} s" for budget in budgets)]
-    measure = "This is the test accuracy after the given seconds of training, as the median and, in parentheses, the "
-    parts = [machine_line(log["machine"]), measure + "lowest and the highest.", table(header, lines)]
+        source = f" ([source]({runs[0]['source']}))" if runs[0]["source"] else ""
+        accuracies = {run["budget"]: f"{run['accuracy']:.1%}" for run in runs}
+        cells = [accuracies.get(budget, "–") for budget in budgets]
+        lines.append([recipe + source, f"{runs[0]['parameters']:,}", *cells])
+    header = ["recipe", "parameters", *(f"after {budget:g} s" for budget in budgets)]
+    measure = "This is the test accuracy after the given seconds of training."
+    parts = [machine_line(log["machine"]), measure, table(header, lines)]
     return "\n\n".join([*parts, *_reached(log["reached"]), *log["notes"]])
-
-
-def _percent_and_range(values: list[float]) -> str:
-    if len(values) < 2:
-        return "".join(f"{value:.1%}" for value in values) or "–"
-    return f"{statistics.median(values):.1%} ({min(values):.1%}–{max(values):.1%})"
 
 
 def _reached(rows: list[dict]) -> list[str]:
     """Return a table: the best published accuracy for each budget, and how long ours takes to get there."""
     lines = []
-    for budget in sorted({row["budget"] for row in rows}):
-        runs = [row for row in rows if row["budget"] == budget]
-        seconds = [math.inf if row["seconds"] is None else row["seconds"] for row in runs]
-        share = statistics.median(seconds) / budget
-        ours = " · ".join("never" if value == math.inf else f"{value:.0f} s" for value in seconds)
-        about = [runs[0]["recipe"], "yes" if share <= WANTED_TIME else "no", f"{budget:g} s"]
-        lines.append([*about, f"{runs[0]['accuracy']:.1%}", ours, f"{share:.0%}" if share < 99 else "–"])
+    for row in rows:
+        if row["seconds"] is None:
+            in_time, ours, share = "no", "never", "–"
+        else:
+            part = row["seconds"] / row["budget"]
+            in_time, ours, share = "yes" if part <= WANTED_TIME else "no", f"{row['seconds']:.0f} s", f"{part:.0%}"
+        lines.append([row["recipe"], in_time, f"{row['budget']:g} s", f"{row['accuracy']:.1%}", ours, share])
     header = ["best published recipe", f"within {WANTED_TIME:.0%} of its time", "its time", "its accuracy"]
-    return [table([*header, "ours, by seed", "share"], lines, words=2)] if lines else []
+    return [table([*header, "ours", "share"], lines, words=2)] if lines else []
 
 
 def checks_section(log: dict) -> str:

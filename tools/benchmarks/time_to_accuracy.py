@@ -29,7 +29,7 @@ MARGIN = 0.97  # of our speed so far, so that a run of ours ends within its budg
 ATTEMPTS = 3  # at that; one that takes longer is made anew
 
 
-def plan(marks: Sequence[float], recipes: Sequence[str], shorter: Sequence[float] = ()) -> list[tuple[str, float]]:
+def plan(marks: Sequence[float], recipes: Sequence[str], shorter: Sequence[float]) -> list[tuple[str, float]]:
     """Return the runs ``(recipe, seconds)`` in their order: ours spread between the published ones.
 
     A published recipe runs until the last mark; ours runs once for each mark and for each of its ``shorter`` budgets.
@@ -48,7 +48,7 @@ def summary(runs: Sequence[dict]) -> dict:
     rows = []
     for test in tests:
         source = RECIPES[test["recipe"]].source if test["recipe"] in RECIPES else ""
-        about = dict(recipe=_title(test["recipe"]), source=source, parameters=test["parameters"], seed=timed_runs.SEED)
+        about = dict(recipe=_title(test["recipe"]), source=source, parameters=test["parameters"])
         rows.append(about | dict(budget=test["mark"], seconds=test["seconds"], accuracy=test["accuracy"]))
     ours = [test for test in tests if test["recipe"] == OURS]
     theirs = [test for test in tests if test["recipe"] != OURS]
@@ -56,7 +56,7 @@ def summary(runs: Sequence[dict]) -> dict:
     for mark in sorted({test["mark"] for test in theirs}) if ours else ():
         best = max((test for test in theirs if test["mark"] == mark), key=lambda test: test["accuracy"])
         seconds = min((test["seconds"] for test in ours if test["accuracy"] >= best["accuracy"]), default=None)
-        about = dict(budget=mark, seed=timed_runs.SEED, recipe=_title(best["recipe"]))
+        about = dict(budget=mark, recipe=_title(best["recipe"]))
         reached.append(about | dict(accuracy=best["accuracy"], seconds=seconds))
     return dict(rows=rows, reached=reached, notes=[*_notes(runs), *_disturbance(runs)])
 
@@ -121,13 +121,7 @@ def our_run(dataset: str, seconds: float, speed: float, *, threads: int, slice_s
     return run, speed
 
 
-def benchmark(
-    dataset: str,
-    runs: Sequence[tuple[str, float]],
-    *,
-    marks: Sequence[float],
-    slice_seconds: float = timed_runs.SLICE,
-) -> dict:
+def benchmark(dataset: str, runs: Sequence[tuple[str, float]], *, marks: Sequence[float], slice_seconds: float) -> dict:
     """Make the runs of :func:`plan` and return the log; the published recipes are tested at each of the ``marks``."""
     threads, ours = torch.get_num_threads(), preset(dataset, timed_runs.PRESET)
     settings = dict(dataset=dataset, marks=list(marks), valid_fraction=ours.valid_fraction)
@@ -165,15 +159,13 @@ def measure(options: argparse.Namespace) -> dict:
     if options.quick:
         dataset, marks, shorter, slice_seconds = "digits", [0.5, 1.0], [0.25], 0.5
     else:
-        dataset, marks, slice_seconds = "fashion_mnist", list(options.seconds), timed_runs.SLICE
-        shorter = [seconds for seconds in SHORTER_BUDGETS if seconds < max(marks)]
+        dataset, marks, shorter, slice_seconds = "fashion_mnist", MARKS, SHORTER_BUDGETS, timed_runs.SLICE
     return benchmark(dataset, plan(marks, options.recipes, shorter), marks=marks, slice_seconds=slice_seconds)
 
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, write the log, print the section of the page."""
     parser = cli.parser("Compare accuracy after equal time: our preset, published recipes.", report.TIME_TO_ACCURACY)
-    parser.add_argument("--seconds", type=float, nargs="+", default=MARKS, help="marks (default: 60 120 300)")
     everyone = [*RECIPES, OURS]
     parser.add_argument("--recipes", nargs="+", choices=everyone, default=everyone, help="default: all")
     cli.run(parser, argv, measure, report.TIME_TO_ACCURACY)

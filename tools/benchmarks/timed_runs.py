@@ -71,7 +71,7 @@ def train_published(
     test_set: LabelledImages,
     *,
     marks: Sequence[float],
-    slice_seconds: float = SLICE,
+    slice_seconds: float,
 ) -> dict:
     """Train by a published recipe and test after the step that reaches each of the ``marks``, in seconds of training.
 
@@ -137,7 +137,7 @@ def our_trainer(dataset: str, *, epochs: float, threads: int) -> Iterator[TimedT
         yield TimedTrainer(config, RunFolder(path))
 
 
-def our_epochs_a_second(dataset: str, *, threads: int, seconds: float = 3.0) -> float:
+def our_epochs_a_second(dataset: str, *, threads: int, seconds: float) -> float:
     """Measure our preset's speed for so many seconds."""
     with our_trainer(dataset, epochs=1.0, threads=threads) as trainer:
         batch = torch.arange(trainer.recipe.batch_size)
@@ -148,14 +148,7 @@ def our_epochs_a_second(dataset: str, *, threads: int, seconds: float = 3.0) -> 
         return trainer.pace.images / trainer.pace.seconds / (trainer.steps_per_epoch * len(batch))
 
 
-def train_ours(
-    dataset: str,
-    *,
-    budget: float,
-    epochs: float,
-    threads: int,
-    slice_seconds: float = SLICE,
-) -> dict:
+def train_ours(dataset: str, *, budget: float, epochs: float, threads: int, slice_seconds: float) -> dict:
     """Train our preset for so many epochs, at whose end its schedule ends as well, and test it there.
 
     Returns:

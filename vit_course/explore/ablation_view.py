@@ -64,7 +64,7 @@ class AblationExplorer(Explorer, kind="head_ablation"):
             "names": names,
             "every": self._every,
         }
-        super().__init__("head_ablation", data, off=[], answer={"off": [], "right": self._every})
+        super().__init__(data, off=[], answer={"off": [], "right": self._every})
 
     def _right(self, off: list[tuple[int, int]]) -> str:
         """Return for every image whether the prediction is right without these heads: 1 or 0."""

@@ -69,7 +69,7 @@ class AttentionExplorer(GridExplorer, kind="attention"):
         self.maps = maps  # (layers, heads, s, s)
         gh, gw = data["grid"]
         state = dict(layer=len(maps) - 1, head="mean", rollout=False, selected=(gh // 2, gw // 2))
-        super().__init__("attention", data, **state)
+        super().__init__(data, **state)
 
     @validate("layer", "head")
     def _in_the_model(self, proposal: dict) -> int | str:
@@ -81,7 +81,7 @@ class AttentionExplorer(GridExplorer, kind="attention"):
 
     def compute(self) -> tuple[Tensor, str]:
         """Return the row of the query token and its summary."""
-        query = 0 if self.selected is None else 1 + self.selected[0] * self.grid()[1] + self.selected[1]
+        query = self.token()
         if self.rollout:
             maps = list(self.maps[: self.layer + 1, None])
             values, what = inside.attention_rollout(maps)[0, query], self.words["rollout"]

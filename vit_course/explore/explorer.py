@@ -37,11 +37,11 @@ class Explorer(anywidget.AnyWidget):
 
     def __init_subclass__(cls, kind: str | None = None, **options: object) -> None:
         if kind:  # anywidget makes subclasses of its own, without a keyword
-            cls.words, cls._esm = WORDS[kind], module(kind)
+            cls._kind, cls.words, cls._esm = kind, WORDS[kind], module(kind)
         super().__init_subclass__(**options)
 
-    def __init__(self, kind: str, data: dict, **state: object) -> None:
-        super().__init__(kind=kind, data=data | {"words": self.words}, choices=list(state), **state)
+    def __init__(self, data: dict, **state: object) -> None:
+        super().__init__(kind=self._kind, data=data | {"words": self.words}, choices=list(state), **state)
 
     def compute(self) -> tuple[Tensor | None, str]:
         """Return ``values`` and ``text``."""
@@ -79,6 +79,10 @@ class GridExplorer(Explorer):
     def grid(self) -> tuple[int, int]:
         """Return the rows and columns."""
         return tuple(self.data["grid"])
+
+    def token(self) -> int:
+        """Return the number of the selected patch's token; without a patch 0, that of the class token."""
+        return 0 if self.selected is None else 1 + self.selected[0] * self.grid()[1] + self.selected[1]
 
     @validate("selected")
     def _on_the_grid(self, proposal: dict) -> tuple[int, int] | None:

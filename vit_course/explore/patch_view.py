@@ -49,7 +49,7 @@ class PatchExplorer(GridExplorer, kind="patches"):
         self.image, self.sizes = image, sizes
         data = {"image": packed(image), "sizes": sizes}
         middle = tuple(side // patch_size // 2 for side in image.shape[1:]) if patch_size in sizes else None
-        super().__init__("patches", data, patch_size=patch_size, order=ORDERS[0], selected=middle)
+        super().__init__(data, patch_size=patch_size, order=ORDERS[0], selected=middle)
 
     def grid(self) -> tuple[int, int]:
         """Return the rows and columns of patches."""

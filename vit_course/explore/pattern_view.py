@@ -67,7 +67,7 @@ class PatternExplorer(GridExplorer, kind="einops"):
 
     def __init__(self, image: Tensor, state: dict) -> None:
         self.image = image
-        super().__init__("einops", {"image": packed(image), "most_values": MOST_VALUES}, **state, selected=None)
+        super().__init__({"image": packed(image), "most_values": MOST_VALUES}, **state, selected=None)
 
     def grid(self) -> tuple[int, int]:
         """Return the rows and columns of parts."""

@@ -31,12 +31,11 @@ class PositionExplorer(GridExplorer, kind="positions"):
     def __init__(self, embeddings: Tensor, grid: tuple[int, int]) -> None:
         self.directions = F.normalize(embeddings.double(), dim=-1)
         data = {"embeddings": packed(embeddings), "grid": list(grid)}
-        super().__init__("positions", data, selected=(grid[0] // 2, grid[1] // 2))
+        super().__init__(data, selected=(grid[0] // 2, grid[1] // 2))
 
     def compute(self) -> tuple[Tensor, str]:
         """Return the similarities of the selected position and their summary."""
-        query = 0 if self.selected is None else 1 + self.selected[0] * self.grid()[1] + self.selected[1]
-        values = (self.directions[1:] @ self.directions[query]).reshape(self.grid())
+        values = (self.directions[1:] @ self.directions[self.token()]).reshape(self.grid())
         if self.selected is None:
             facts = dict(lowest=values.min(), highest=values.max(), mean=values.mean())
             return values, self.words["class_token"].format(**{name: number(fact, 2) for name, fact in facts.items()})

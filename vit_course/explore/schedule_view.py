@@ -32,7 +32,7 @@ def schedule(*, peak: float = 1e-3, total_steps: int = 1000, warmup_steps: int =
     arguments.whole_number("total_steps", total_steps, minimum=2)
     arguments.at_most("total_steps", total_steps, "MOST_STEPS", MOST_STEPS)
     steps = dict(total_steps=total_steps, warmup_steps=warmup_steps, step=max(warmup_steps - 1, 0))
-    return ScheduleExplorer("schedule", {"most_steps": MOST_STEPS}, peak=peak, final_share=final / peak, **steps)
+    return ScheduleExplorer({"most_steps": MOST_STEPS}, peak=peak, final_share=final / peak, **steps)
 
 
 class ScheduleExplorer(Explorer, kind="schedule"):

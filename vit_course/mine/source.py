@@ -37,12 +37,12 @@ class Source:
 def source_of(subject: Callable) -> Source:
     """Collect what a part needs; ``CheckFailed`` names what cannot be collected."""
     collected = Source(subject.__name__, _text_of(subject))
-    _collect(collected.text, _namespace_of(subject), collected)
+    _collect(collected.text, _function_of(subject).__globals__, collected)
     return collected
 
 
 def _text_of(subject: Callable) -> str:
-    code = _code_of(subject)
+    code = getattr(_function_of(subject), "__code__", None)
     lines = linecache.getlines(code.co_filename) if code else []
     try:
         tree = ast.parse("".join(lines))
@@ -63,18 +63,10 @@ def first_line(node: ast.stmt, lines: list[str]) -> int:
     return first
 
 
-def _functions(subject: Callable) -> list[FunctionType]:
+def _function_of(subject: Callable) -> FunctionType | None:
+    """Return the function without its decorators; of a class, its first method."""
     own = vars(subject).values() if inspect.isclass(subject) else [subject]
-    return [each for each in own if isinstance(each, FunctionType)]
-
-
-def _code_of(subject: Callable) -> object:
-    plain = [inspect.unwrap(each) for each in _functions(subject)]
-    return plain[0].__code__ if plain else None
-
-
-def _namespace_of(subject: Callable) -> dict:
-    return inspect.unwrap(_functions(subject)[0]).__globals__
+    return next((inspect.unwrap(each) for each in own if isinstance(each, FunctionType)), None)
 
 
 def names_in(text: str) -> list[str]:
@@ -101,7 +93,7 @@ def _collect(text: str, namespace: dict, collected: Source) -> None:
         elif isinstance(value, (FunctionType, type)) and not _home_of(value).startswith("vit_course"):
             helper = _text_of(value)
             collected.helpers[name] = ""  # a helper may call itself
-            _collect(helper, _namespace_of(value), collected)
+            _collect(helper, _function_of(value).__globals__, collected)
             del collected.helpers[name]
             collected.helpers[name] = helper  # after what it uses
         elif _home_of(value).startswith("vit_course"):

@@ -23,8 +23,7 @@ def release(options: argparse.Namespace) -> None:
     folder, sources = _class(options)
     failures = []
     for name, source in list(sources.items()):
-        # a source is the course's own code, so that it can be released where nothing can confine submissions
-        if lines := check_source(source, unconfined=True):
+        if lines := check_source(source):
             failures += [f"{name} was not released: {line}" for line in lines]
             del sources[name]
         else:
@@ -75,8 +74,7 @@ def grade(options: argparse.Namespace) -> None:
                 if failure:
                     failures[submission.name] = f"{submission.student}, {submission.source.name}: {failure}"
         folder.export(sources, "report.csv")
-        with folder.gradebook() as gradebook:
-            print(table(*report(gradebook, folder, sources, options.student)), *failures.values(), sep="\n")
+        print(table(*report(folder, sources, options.student)), *failures.values(), sep="\n")
     if failures:
         raise Stop("Not everything could be graded; the last lines list what is missing, and why.")
 

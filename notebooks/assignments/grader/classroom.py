@@ -28,7 +28,7 @@ from grader.release import graded_edition
 from grader.repair import repair
 from grader.roster import WHICH, is_student_id
 from grader.sandbox import Result
-from grader.source import ASSIGNMENTS, Source, is_test, is_theirs, nbgrader_of, outside
+from grader.source import ASSIGNMENTS, Source, code_cells, is_test, is_theirs, nbgrader_of
 from grader.workers import grade_one, run_jobs
 
 MARKING = (ASSIGNMENTS / "grader", ASSIGNMENTS.parents[1] / "vit_course")  # the code that gives marks
@@ -107,9 +107,8 @@ class Prepared:
 
     @property
     def cells(self) -> list[tuple[int, str]]:
-        """Return index and source of the cells that are run."""
-        cells = list(enumerate(self.notebook.cells))[1:]
-        return [(index, cell.source) for index, cell in cells if cell.cell_type == "code" and not is_test(cell)]
+        """Return index and source of the cells that are run; the notes are not."""
+        return code_cells(self.notebook)[1:]
 
     def graded(self, result: Result) -> NotebookNode:
         """Return the notebook with outputs, verdicts and notes; a test without an answer has failed."""
@@ -231,12 +230,11 @@ class Run:
         return notebook
 
 
-def check_source(source: Source, *, unconfined: bool = False) -> list[str]:
-    """Run an assignment's own solution against its hidden tests; return a line for each that it fails."""
-    cells = [
-        (index, outside(cell.source, "HIDDEN TESTS"))
-        for index, cell in enumerate(source.notebook.cells)
-        if cell.cell_type == "code" and not is_test(cell)
-    ]
-    result = grade_one(cells, source.hidden_tests, source.modules, Limits(), unconfined)
+def check_source(source: Source) -> list[str]:
+    """Run an assignment's own solution against its hidden tests; return a line for each that it fails.
+
+    It is the course's own code, and runs unconfined, so that it can be released where nothing can confine submissions.
+    """
+    cells = code_cells(source.notebook)
+    result = grade_one(cells, source.hidden_tests, source.modules, Limits(), unconfined=True)
     return [f"{name}: {answer.message}" for name, answer in result.answers.items() if not answer.passed]

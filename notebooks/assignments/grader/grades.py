@@ -44,7 +44,7 @@ class Grades(ExportPlugin):
     def export(self, gradebook: Gradebook) -> None:
         """Write the CSV file."""
         folder = ClassFolder(Path(self.parent.coursedir.root))
-        points, rows = report(gradebook, folder, self.assignment, self.student)
+        points, rows = report(folder, self.assignment, self.student)
         lines = canvas_lines(Path(self.canvas), rows) if self.canvas else grades_lines(points, rows)
         buffer = io.StringIO()
         csv.writer(buffer, lineterminator="\n").writerows(lines)
@@ -52,15 +52,16 @@ class Grades(ExportPlugin):
 
 
 def report(
-    gradebook: Gradebook, folder: ClassFolder, assignments: Collection[str] = (), students: Collection[str] = ()
+    folder: ClassFolder, assignments: Collection[str], students: Collection[str]
 ) -> tuple[dict[str, float], list[Row]]:
     """Return the most that each assignment gives, and a row for each student; both only of those named, if any are.
 
     An assignment counts as soon as somebody has handed it in; a student who is on the roster, in the gradebook, or in
     a folder that could not be graded.
     """
-    ordered = sorted(gradebook.assignments, key=lambda each: each.name)
-    handed_in = [each for each in ordered if each.submissions and each.name in (assignments or [each.name])]
+    with folder.gradebook() as gradebook:
+        points = {each.name: each.max_score for each in gradebook.assignments if each.submissions}
+    points = {name: points[name] for name in sorted(points) if name in (assignments or points)}
     recorded, lines, rows = folder.recorded(), defaultdict(list), []
     entries, alike = {name: folder.entry(*name) for name in recorded}, defaultdict(list)
     for (id, name), entry in entries.items():
@@ -71,7 +72,7 @@ def report(
     digests = {each.name: each.digest for each in submissions}
     for id in sorted({*folder.roster, *lines, *(student for student, _ in recorded)}):
         notes = [*lines[id], *["not in students.csv"] * bool(folder.roster and id not in folder.roster)]
-        marks = {each.name: recorded.get((id, each.name)) for each in handed_in}
+        marks = {name: recorded.get((id, name)) for name in points}
         for name in marks:
             entry = entries.get((id, name), {})
             digest = digests.get((id, name))
@@ -81,7 +82,6 @@ def report(
             copied = [f"the same cells, letter by letter, as {others}"] * bool(others)
             notes += [f"{name}: {note}" for note in [*entry.get("notes", []), *newer, *copied, *late]]
         rows.append(Row(folder.roster.get(id, Student(id)), marks, notes))
-    points = {each.name: each.max_score for each in handed_in}
     return points, [row for row in rows if row.student.id in (students or [row.student.id])]
 
 

@@ -91,6 +91,12 @@ def is_answer(cell: NotebookNode) -> bool:
     return is_theirs(cell) and bool(nbgrader_of(cell)["grade"])
 
 
+def code_cells(notebook: NotebookNode) -> list[tuple[int, str]]:
+    """Return index and source of the cells that are run: all code but the tests."""
+    cells = enumerate(notebook.cells)
+    return [(index, cell.source) for index, cell in cells if cell.cell_type == "code" and not is_test(cell)]
+
+
 def heading_of(cell: NotebookNode) -> str | None:
     """Return the heading that a text cell begins with."""
     first = cell.source.strip().partition("\n")[0]
