@@ -30,7 +30,7 @@ def test_the_recorded_runs_end_where_the_text_says(lesson_07):
     apart = [round(value, 1) for value in lesson_07["apart"].tolist()]
     assert (len(apart), apart[0], min(apart[1:]), max(apart[1:])) == (5, 2.2, 1.4, 2.1)
     quick_runs = [run["result"]["test_accuracy"] for key, run in runs.items() if key[1] == "quick"]
-    assert 0.0025 < max(quick_runs) - min(quick_runs) < 0.0035
+    assert max(quick_runs) - min(quick_runs) < 1 / 300
     assert max(quick_runs) < long["test_accuracy"]
     assert round(100 * runs["cifar10", "long", 0]["result"]["test_accuracy"]) == 68
     lines = (ROOT / "resources" / "runs" / "best_runs.jsonl").read_text(encoding="utf-8").splitlines()
@@ -124,7 +124,8 @@ def test_the_logs_of_the_benchmarks_say_what_the_text_says():
     assert all(8.5 < each < 16.5 for each in times["without"])
     digits = precision["digits"]
     means = {name: 100 * statistics.mean(scores) for name, scores in digits.items()}
-    assert 0 <= means["bfloat16"] - means["float32"] < 0.5 < 100 * (max(digits["float32"]) - min(digits["float32"]))
+    assert round(abs(means["bfloat16"] - means["float32"]), 1) == 0.3
+    assert all(max(scores) - min(scores) > 0.01 for scores in digits.values())
     rows = log_of("time_to_accuracy")["rows"]
     after = {row["recipe"]: round(100 * row["accuracy"]) for row in rows if row["budget"] == 60}
     assert sorted(after.values()) == [20, 64, 86, 90]
