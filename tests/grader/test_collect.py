@@ -243,6 +243,28 @@ def test_names_that_mislead_are_left_out(folder):
         assert collected(folder, content) == ([], leads_out)
 
 
+def test_what_a_system_wrote_cannot_be_hidden_by_a_line_break(folder, tmp_path):
+    name = "a\nb/ada_1_2_assignment_01.ipynb"
+    placed, (line,) = collected(folder, {"turingalan_3_4_x.zip": zipped({name: "x"})})
+    assert (placed, "control character" in line) == ([], True)
+    unpacked = tmp_path / "unpacked" / "turingalan_3_4_x" / name
+    unpacked.parent.mkdir(parents=True)
+    unpacked.write_text("x")
+    placed, _ = collect(tmp_path / "unpacked", folder, ASSIGNMENTS)
+    assert [each.student for each in placed] == ["al"]
+
+
+def test_archives_of_many_folders_or_files_stop_nobody(folder, monkeypatch):
+    monkeypatch.setattr(module, "MEMBERS", 60)
+    deep = zipped({"a/" * depth: "" for depth in range(50, 1600, 50)})
+    many = zipped({f"{number}.txt": "" for number in range(61)})
+    files = {"turingalan_1_2_x.zip": deep, "kim_3_4_x.zip": many, "lovelaceada_5_6_assignment_01.ipynb": "1"}
+    placed, lines = collected(folder, files)
+    assert placed == ["ada 1"]
+    assert "kim_3_4_x.zip: left out; it holds more than 60 files." in lines
+    assert sum("more than 20 folders deep" in line for line in lines) == len(lines) - 1 == 31
+
+
 @settings(max_examples=40, deadline=None)
 @given(content=st.binary(max_size=400), cut=st.integers(0, 700), flips=st.lists(st.integers(0, 700), max_size=6))
 def test_a_damaged_download_stops_nothing_and_harms_nobody(content, cut, flips):

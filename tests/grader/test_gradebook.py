@@ -291,6 +291,11 @@ def test_what_a_page_still_shows():
     assert 'src="data:image/png;base64,aGk="' in markdown2html(pasted, "![a](attachment:a.png)")
 
 
+@pytest.mark.parametrize("text", ["a" + " " * 600 + "b", "\\begin{a}" * 1200])
+def test_text_that_takes_long_to_render_is_shown_as_it_is(text):
+    assert markdown2html({}, text) == f"<pre>{text}</pre>"
+
+
 def test_code_that_takes_long_to_color_is_shown_without_colors():
     assert 'class="nb">print' in HighlightCode()("print(1)", metadata={})
     for code in ("x=1<2\n" + " \n" * 60_000 + "x=1", "x=1<2\n" * 4000):

@@ -272,6 +272,7 @@ def good(**changes):
         ('{"worksheets": []}', "not a notebook"),
         (json.dumps(dict(nbformat=3, worksheets=[])), "format 3, not 4"),
         (good(nbformat=5), "format 5, not 4"),
+        (good(nbformat="\x1b[2J5"), r"format \[2J5, not 4"),
         (good(nbformat="4"), "format"),
         (good(cells=[]), "no cells"),
         (good(cells=[1, None, {}, {"cell_type": "video"}]), "no cells"),

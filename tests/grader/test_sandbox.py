@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent, indent
 
@@ -348,6 +349,55 @@ def test_what_a_cell_leaves_behind_costs_no_later_cell():
     assert result.notes == []
     assert shown(result, 3) == str(ALONE)
     assert_nothing_is_left()
+
+
+@pytest.mark.skipif(CONFINEMENT.kind != "bubblewrap", reason="the kernel's own names and rights")
+def test_a_cell_cannot_keep_its_processes_its_rights_or_a_message_in_its_folder():
+    renamed = """
+        import os, signal, time
+        signal.SIGKILL = 99
+        if not os.fork():
+            time.sleep(60)
+    """
+    rights = "print([line for line in open('/proc/self/status') if line.startswith('CapEff')])"
+    home = """
+        import os, subprocess
+        home = os.environ["HOME"]
+        subprocess.run(f"rm -rf {home}/.[a-z]* {home}/*", shell=True)
+        for change in (lambda: os.setxattr(home, "user.note", b"patchify"), lambda: os.chmod(home, 0o1555)):
+            try:
+                change()
+            except OSError:  # if the grader is root, the folder is root's
+                pass
+    """
+    result = graded(PATCHIFY, renamed, PROCESSES, rights, UNPATCHIFY, home)
+    assert marks(result) == [True, True]
+    assert shown(result, 3) == str(ALONE)
+    assert "CapEff:\\t0000000000000000" in shown(result, 4)
+    found = "import os\nprint(oct(os.stat(os.environ['HOME']).st_mode), os.listxattr(os.environ['HOME']))"
+    assert shown(graded(found, tests={}), 1) == "0o41777 []\n"
+
+
+def test_memory_counts_without_torch_and_between_quick_answers():
+    limits = replace(LIMITS, memory_bytes=2**28)
+    children = """
+        import os, sys, time
+        for _ in range(4):
+            if not os.fork():
+                os.execv(sys.executable, ["python", "-S", "-c", "x = b'x' * 150_000_000; import time; time.sleep(2)"])
+        time.sleep(2)
+    """
+    assert graded(children, tests={}, limits=limits).notes == ["cell 1: out of memory"]
+    slow = ["import time\ntime.sleep(0.05)"] * 60
+    growing = ["import os\nkept = []", *["kept.append(b'x' * 60_000_000)", *slow[:12]] * 5]
+    assert graded(*growing, tests={}, limits=replace(limits, restarts=0)).notes[0].endswith(": out of memory")
+
+
+def test_a_name_that_a_later_cell_uses_for_something_else_costs_nothing():
+    later = "patches = patchify(load_test_images()[:1], 16)\npatchify = patchify(load_test_images(), 16)\nhelp(len)"
+    result = graded(PATCHIFY, UNPATCHIFY, later)
+    assert marks(result) == [True, True]
+    assert "Return the number of items" in shown(result, 3)
 
 
 def test_a_flood_is_cut_and_wild_outputs_are_tamed():

@@ -29,6 +29,8 @@ ENCODINGS = ("utf-8", "euc_kr", "cp437", "cp949")  # of names in an archive that
 LATE = "late.txt"  # next to a notebook that Canvas marks as late
 MEGABYTES = 100  # of one file, and of what one archive in the download unpacks to
 MEGABYTES_IN_ALL = 4000
+MEMBERS, DEPTH = 10_000, 20  # files of one archive, and folders around a file
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def collect(
     """
     try:
         names = [pattern] if pattern else [NUMBERED, BLACKBOARD, BY_HAND, *[ANY] * bool(folder.roster)]
-        patterns = [re.compile(each, re.IGNORECASE) for each in names]
+        patterns = [re.compile(each, re.IGNORECASE | re.DOTALL) for each in names]
     except re.error as error:
         raise Stop(f"the pattern is not a regular expression: {error}.") from None
     if not {"student", "assignment"} <= set(patterns[0].groupindex):
@@ -100,12 +102,18 @@ def unpack(download: Path, folder: Path) -> list[str]:
             members = archive.infolist()
             if (size := sum(member.file_size for member in members)) > most:
                 raise ValueError(f"it unpacks to more than {most / 1e6:g} MB")
+            if len(members) > MEMBERS:
+                raise ValueError(f"it holds more than {MEMBERS} files")
             room -= size
             for member in members:
                 place = target / member.filename
                 try:
                     if ".." in place.parts or not place.is_relative_to(target):
                         raise ValueError("its name leads out of the archive")
+                    if CONTROL.search(member.filename):
+                        raise ValueError("its name contains a line break or another control character")
+                    if len(place.relative_to(target).parts) > DEPTH:
+                        raise ValueError(f"it lies more than {DEPTH} folders deep")
                     if place.is_file():
                         raise ValueError("its name appears twice, and the first one was taken")
                     if member.file_size > MEGABYTES * 1_000_000:

@@ -15,6 +15,7 @@ from grader.classroom import find_submissions
 from grader.collect import LATE, assignment_in
 from grader.files import Stop, write_text
 from grader.gradebook import ClassFolder, Mark
+from grader.outputs import plain
 from grader.roster import Student, identify
 from grader.source import load_all
 
@@ -81,7 +82,7 @@ def report(
             others = ", ".join(sorted({*alike[name, entry.get("written") or id]} - {id}))
             copied = [f"the same cells, letter by letter, as {others}"] * bool(others)
             notes += [f"{name}: {note}" for note in [*entry.get("notes", []), *newer, *copied, *late]]
-        rows.append(Row(folder.roster.get(id, Student(id)), marks, notes))
+        rows.append(Row(folder.roster.get(id, Student(id)), marks, [plain(note) for note in notes]))
     return points, [row for row in rows if row.student.id in (students or [row.student.id])]
 
 

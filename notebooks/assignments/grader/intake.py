@@ -92,7 +92,7 @@ def read_notebook(path: Path) -> list[HandedCell]:
     version = document.get("nbformat", 4) if isinstance(document, dict) else 4
     if version != 4 and isinstance(document.get("cells", document.get("worksheets")), list):
         again = "Open it in JupyterLab, save it, hand that in."
-        raise Unreadable(f"the notebook has format {str(version)[:20]}, not 4. {again}")
+        raise Unreadable(f"the notebook has format {plain(str(version))[:20]}, not 4. {again}")
     if not isinstance(cells := _of(document, dict).get("cells"), list):
         raise Unreadable("the file is JSON but not a notebook. Ask for the .ipynb file that JupyterLab saves.")
     if len(cells) > CELLS:

@@ -39,17 +39,17 @@ class Connection:
 
     Args:
         incoming, outgoing: descriptors to read from and to write to; they are closed with the connection.
-        look: called again and again, also while the other side sends or reads byte by byte; it raises an exception
-            to give up.
+        look: called again and again, also while the other side sends or reads byte by byte, and however short every
+            message is; it raises an exception to give up.
     """
 
     def __init__(self, incoming: int, outgoing: int, look: Callable[[], object] = lambda: None) -> None:
-        self.incoming, self.outgoing, self.look = incoming, outgoing, look
+        self.incoming, self.outgoing, self.look, self.looked = incoming, outgoing, look, time.monotonic()
         os.set_blocking(outgoing, False)
 
     def send(self, message: object) -> None:
         """Send a message; ``Malformed`` if it is too long, ``Ended`` if nobody receives it."""
-        rest, self.looked = memoryview(pack(message)), time.monotonic()
+        rest = memoryview(pack(message))
         while rest:
             self._wait([], [self.outgoing])
             try:
@@ -61,7 +61,6 @@ class Connection:
 
     def receive(self) -> object:
         """Wait for a message; ``Malformed`` if what comes is none, ``Ended`` if the other side is gone."""
-        self.looked = time.monotonic()
         text_size, tensors_size = HEAD.unpack(self._read(HEAD.size))
         if text_size > MAX_TEXT or tensors_size > 2 * MAX_TENSORS:
             raise Malformed(f"{text_size} and {tensors_size} bytes")
@@ -85,8 +84,8 @@ class Connection:
         while not ready:
             ready = any(select.select(readable, writable, [], LOOK_EVERY))
             if time.monotonic() > self.looked + LOOK_EVERY:
-                self.look()
                 self.looked = time.monotonic()
+                self.look()
 
     def close(self) -> None:
         """Close both ends."""

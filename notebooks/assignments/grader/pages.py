@@ -19,7 +19,7 @@ TABLES = {"table", "tbody", "td", "th", "thead", "tr"}
 MATH = {"math", "mfrac", "mi", "mn", "mo", "mover", "mphantom", "mroot", "mrow", "mspace", "msqrt", "mstyle", "msub"}
 MATH |= {"msubsup", "msup", "mtable", "mtd", "mtext", "mtr", "munder", "munderover"}
 TAGS = bleach.ALLOWED_TAGS | BLOCKS | TABLES | MATH | {"del", "img", "kbd", "s", "span", "sub", "sup", "u"}
-LENGTH = 100_000  # characters; what is longer is shown as it is, because rendering it can take for ever
+LENGTH, GAP = 10_000, 500  # characters, and spaces in a row; what is longer is shown as it is: rendering takes too long
 CODE, BLANK = 20_000, 500  # likewise: characters and empty lines of a code cell
 ELEMENTS = 200  # likewise: of HTML in a text
 FORMULA = 2_000  # likewise
@@ -61,7 +61,11 @@ def markdown2html(context: Mapping, source: str) -> str:
     attachments = context.get("cell", {}).get("attachments", {})
     renderer = Renderer(escape=False, attachments=attachments, exclude_anchor_links=True)
     as_it_is = f"<pre>{html.escape(source)}</pre>"
-    if len(source) > LENGTH or len(re.findall("<[a-z]", source, re.IGNORECASE)) > ELEMENTS:
+    if (
+        len(source) > LENGTH
+        or re.search(rf"\s{{{GAP}}}", source)
+        or len(re.findall("<[a-z]", source, re.IGNORECASE)) > ELEMENTS
+    ):
         return as_it_is
     try:
         page = MarkdownWithMath(renderer=renderer).render(source)

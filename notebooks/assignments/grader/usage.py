@@ -18,7 +18,7 @@ class Usage:
         seconds: processor time, and time in which all of them only waited. Time in which the grader itself was at
             work, and time in which a busy machine let them wait, do not count.
         watched: seconds by the clock in which the grader looked.
-        memory: bytes, beyond what each process had at the beginning.
+        memory: bytes of all together, beyond what they had at the beginning.
     """
 
     def __init__(self, pid: int) -> None:
@@ -26,7 +26,7 @@ class Usage:
         self.seconds = self.used = self.base = self.watched = 0.0
         self.resume()
         self.measure()
-        self.base, self.seconds = self.largest, 0.0
+        self.base, self.seconds = self.memory, 0.0
 
     def resume(self) -> None:
         """Begin to watch again."""
@@ -34,18 +34,17 @@ class Usage:
 
     def measure(self) -> None:
         """Look at all processes."""
-        now, used, busy, sizes = time.monotonic(), 0.0, False, []
+        now, used, busy, size = time.monotonic(), 0.0, False, 0
         for each in self._tree():
             with suppress(psutil.Error), each.oneshot():
                 used += sum(each.cpu_times()[:4])  # user and system, its own and its children's
                 busy |= each.status() in BUSY
-                sizes.append(_own_bytes(each))
+                size += _own_bytes(each)
         passed = now - self.looked if now - self.looked < PAUSE else 0.0
         self.watched += passed
         self.seconds += max(used - self.used, 0) + (0 if busy else passed)
         self.used, self.looked = max(used, self.used), now
-        self.largest = max(sizes, default=0)
-        self.memory = sum(max(size - self.base, 0) for size in sizes)
+        self.memory = max(size - self.base, 0)
 
     def end_all(self) -> None:
         """Kill every process."""
@@ -61,12 +60,14 @@ class Usage:
 
 
 def _own_bytes(process: psutil.Process) -> int:
-    """Return the bytes of a process that no file backs; a fork has as many as the process that it comes from."""
+    """Return the bytes of a process that no file backs; what processes share is divided among them.
+
+    A process that hides how it shares is counted with everything that it can see.
+    """
     if not psutil.LINUX:
         return process.memory_info().rss
-    try:
-        status = Path(f"/proc/{process.pid}/status").read_text(errors="replace")
-    except OSError:
-        return 0
-    found = re.findall(r"^Rss(?:Anon|Shmem):\s+(\d+) kB", status, re.MULTILINE)
-    return 1024 * sum(map(int, found))
+    for name, sizes in (("smaps_rollup", "Pss_"), ("status", "Rss")):
+        with suppress(OSError):
+            text = Path(f"/proc/{process.pid}/{name}").read_text(errors="replace")
+            return 1024 * sum(map(int, re.findall(rf"^{sizes}(?:Anon|Shmem):\s+(\d+) kB", text, re.MULTILINE)))
+    return 0

@@ -13,6 +13,7 @@ import gc
 import io
 import json
 import os
+import pydoc
 import re
 import resource
 import signal
@@ -23,8 +24,10 @@ from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from functools import partialmethod
 from pathlib import Path
+from types import FunctionType
 
 CLONE_NEWUSER, CLONE_NEWPID, PR_SET_DUMPABLE = 0x10000000, 0x20000000, 4
+CAPABILITIES = 0x20080522  # the version of the kernel's structures
 CUT = "\n[more output is left out]\n"
 FOR_WORKERS = (
     "num_workers",
@@ -63,6 +66,8 @@ def serve_fork(control: socket.socket, folder: str) -> bool:
     _, descriptors, _, _ = socket.recv_fds(control, 1, 1)
     if not descriptors:
         return False
+    home = Path(os.environ["HOME"])
+    before = state_of(home)
     reader, writer = os.pipe()
     guard = os.fork()
     if not guard:
@@ -77,6 +82,7 @@ def serve_fork(control: socket.socket, folder: str) -> bool:
                 libc.prctl(PR_SET_DUMPABLE, 1)
                 os.close(writer)
                 os.setsid()  # or a signal to its group would reach the processes outside
+                drop_capabilities(libc)
                 with suppress(BaseException):
                     work(descriptors[0], descriptors[0], folder, is_alone=True)
                 os._exit(1)
@@ -93,10 +99,22 @@ def serve_fork(control: socket.socket, folder: str) -> bool:
     with suppress(ProcessLookupError):  # with the first process of its namespace, all others are killed
         os.kill(student, signal.SIGKILL)
     os.waitpid(guard, 0)
-    home = Path(os.environ["HOME"])
     for command in (["/bin/chmod", "-R", "u+rwX"], ["/bin/rm", "-rf"]):  # they stop at no depth of folders
         subprocess.run([*command, "--", *home.iterdir()], stderr=subprocess.DEVNULL)
-    return bool(asked) and not any(home.iterdir())
+    os.utime(home)
+    return bool(asked) and state_of(home) == before
+
+
+def state_of(folder: Path) -> tuple:
+    """Return what a submission could leave in a folder and at it, but for the times."""
+    return [*folder.iterdir()], folder.stat().st_mode, os.listxattr(folder)
+
+
+def drop_capabilities(libc: ctypes.CDLL) -> None:
+    """Give up the rights of the first process of a namespace: it could fill the kernel's tables, such as routes."""
+    header, none = (ctypes.c_uint32 * 2)(CAPABILITIES, 0), (ctypes.c_uint32 * 6)()
+    if libc.capset(header, none):
+        raise OSError("capset")
 
 
 def close_standard_streams() -> None:
@@ -126,6 +144,7 @@ def work(incoming: int, outgoing: int, folder: str, *, is_alone: bool) -> None:
     cells = Cells(start["limits"]["output_bytes"])
     own, original = os.getpid(), dict(vars(builtins))
     getpid, leave, kill, wait, restore = os.getpid, os._exit, os.kill, os.waitpid, vars(builtins).update
+    put_back, sigkill = cells.put_back, int(signal.SIGKILL)
     limit(start["limits"], is_alone=is_alone)
     connection.send("ready")
     while True:
@@ -136,13 +155,14 @@ def work(incoming: int, outgoing: int, folder: str, *, is_alone: bool) -> None:
         if "cell" in message:
             reply = {"shown": cells.run(message["cell"])}
         else:
+            put_back(message["request"]["name"])
             reply = {"answer": answers.perform(cells.namespace, message["request"])}
         restore(original)
         if getpid() != own:  # a copy that the student's code has made of this process has no more to do
             leave(0)
         if is_alone:  # what the cell has left running ends
             with suppress(OSError):
-                kill(-1, signal.SIGKILL)
+                kill(-1, sigkill)
                 while True:
                     wait(-1, 0)
         try:
@@ -209,6 +229,7 @@ class Cells:
         shell.display_pub = CapturingDisplayPublisher()
         shell.display_trap.hook = CapturingDisplayHook(shell=shell, outputs=shell.display_pub.outputs)
         shell.ask_exit = lambda: None  # go on after exit(): the cells below are run all the same
+        builtins.help = pydoc.help  # which Python adds only where it looks for installed packages by itself
         for name in IDLE_MAGICS:
             shell.register_magic_function(lambda line, cell=None: None, "line", name)
         import matplotlib_inline.backend_inline  # noqa: F401  it looks for the shell, to show plots in it
@@ -231,7 +252,7 @@ class Cells:
         gc.freeze()
 
     def __init__(self, output_bytes: int) -> None:
-        self.output_bytes, self.errors = output_bytes, []
+        self.output_bytes, self.errors, self.made = output_bytes, [], {}
         self.shell._showtraceback = self._keep_error
         self.namespace = self.shell.user_ns
         builtins.input = lambda prompt="": ""  # nobody is there to answer
@@ -243,6 +264,7 @@ class Cells:
         displayed.clear()
         with redirect_stdout(printed), redirect_stderr(complained):
             self.shell.run_cell(source, store_history=True)
+        self.made |= {name: each for name, each in self.namespace.items() if isinstance(each, (FunctionType, type))}
         streams = {"stdout": printed.getvalue(), "stderr": complained.getvalue()}
         shown = [[name, self._cut(text)] for name, text in streams.items() if text]
         room = self.output_bytes
@@ -252,6 +274,11 @@ class Cells:
             room -= len(picture)
             shown.append(["display", self._cut(str(data.get("text/plain", ""))), picture if room > 0 else ""])
         return shown + self.errors
+
+    def put_back(self, name: str) -> None:
+        """Give a function or class its name back, if a later cell has used that for something else."""
+        if name in self.made and not isinstance(self.namespace.get(name), (FunctionType, type)):
+            self.namespace[name] = self.made[name]
 
     def _keep_error(self, kind: type, error: BaseException, lines: list[str]) -> None:
         traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(lines))
