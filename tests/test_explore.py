@@ -15,7 +15,7 @@ from support import assert_equal, parameters_of, small_model
 
 from vit_course import explore, inside, patchify
 from vit_course.data import load_test_images
-from vit_course.explore.explorer import STORED, number
+from vit_course.explore.figure import STORED, number
 
 LETTERS = load_test_images()
 ABOUT = dict(mean=[0.4, 0.5, 0.6], std=[0.2, 0.25, 0.5], class_names=["one", "two", "three", "four", "five"])

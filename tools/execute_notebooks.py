@@ -27,7 +27,7 @@ from PIL import Image
 
 from tools.lesson_figures import WIDTH, stills
 from tools.site_links import ROOT, lessons
-from vit_course.explore.explorer import STORED
+from vit_course.explore.figure import STORED
 
 SOURCES = sorted((ROOT / "notebooks" / "assignments" / "source").glob("*/*.ipynb"))
 METADATA = {

@@ -15,7 +15,7 @@ import numpy as np
 
 from tools.site_links import ROOT
 from vit_course.data import load_sample
-from vit_course.explore.explorer import FIGURES
+from vit_course.explore.figure import FIGURES
 from vit_course.resource_files import resource
 from vit_course.weights import SHIPPED, load_trained
 

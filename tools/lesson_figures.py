@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 
 from tools.site_links import ROOT
-from vit_course.explore.explorer import FIGURES
+from vit_course.explore.figure import FIGURES
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 WIDTH = 880  # of a still, in pixels of the page; it is stored with twice as many

@@ -30,7 +30,7 @@ from tools.site_links import (
     whole_notebook,
     with_address,
 )
-from vit_course.explore.explorer import STORED
+from vit_course.explore.figure import STORED
 
 POINTS = 96 / 72  # pixels of the screen in a point of an SVG file
 

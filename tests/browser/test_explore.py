@@ -15,7 +15,7 @@ from playwright.sync_api import Locator, Page, expect
 from site_checks import DESKTOP, PHONE, Traffic, barriers, overflow, show
 
 from tools.lesson_figures import FONT, PAGE, live, scripts
-from vit_course.explore.explorer import FIGURES, STORED
+from vit_course.explore.figure import FIGURES, STORED
 
 PATH = "notebooks/all_explorers.ipynb"
 SETUP = """\

@@ -5,8 +5,8 @@ from lessons.plain import plain_source
 
 from grader import own_parts, student_package
 from grader.confine import Limits
+from grader.pool import grade_one
 from grader.source import course_imports
-from grader.workers import grade_one
 from vit_course import encoder
 
 GIVEN = 'from vit_course import mine\n\nEncoder = mine.part("Encoder")'

@@ -20,9 +20,9 @@ from nbformat import NotebookNode
 
 from grader import confine
 from grader.confine import Limits
+from grader.pool import grade_one
 from grader.release import student_edition
 from grader.source import ASSIGNMENTS, Source, code_cells, is_theirs, load_all, worked_solution
-from grader.workers import grade_one
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "grading.json"
 

@@ -27,7 +27,7 @@ except ImportError as error:
 
 from vit_course.explore.ablation_view import head_ablation
 from vit_course.explore.attention_view import attention
-from vit_course.explore.explorer import Explorer
+from vit_course.explore.figure import Explorer
 from vit_course.explore.patch_view import patches
 from vit_course.explore.pattern_view import einops
 from vit_course.explore.position_view import positions

@@ -9,7 +9,7 @@ from traitlets import Dict, Int, List, Tuple, observe, validate
 
 from vit_course import VisionTransformer, arguments, inside
 from vit_course.explore import model_input
-from vit_course.explore.explorer import Explorer, packed, percent
+from vit_course.explore.figure import Explorer, packed, percent
 
 
 def head_ablation(

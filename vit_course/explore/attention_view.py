@@ -9,7 +9,7 @@ from traitlets import Any, Bool, Int, validate
 
 from vit_course import VisionTransformer, arguments, inside
 from vit_course.explore import model_input
-from vit_course.explore.explorer import Explorer, GridExplorer, packed, percent
+from vit_course.explore.figure import Explorer, GridExplorer, packed, percent
 
 NEAR = 2  # patches, between the centers
 

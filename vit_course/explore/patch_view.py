@@ -7,7 +7,7 @@ from traitlets import Enum, Int, validate
 
 from vit_course import arguments, patchify
 from vit_course.explore import model_input
-from vit_course.explore.explorer import Explorer, GridExplorer, packed
+from vit_course.explore.figure import Explorer, GridExplorer, packed
 
 MOST_PATCHES = 1024  # finer grids cannot be clicked
 ORDERS = ("(c p1 p2)", "(p1 p2 c)")

@@ -11,7 +11,7 @@ from traitlets import Enum, Unicode
 
 from vit_course import arguments
 from vit_course.explore import model_input
-from vit_course.explore.explorer import Explorer, GridExplorer, number, packed
+from vit_course.explore.figure import Explorer, GridExplorer, number, packed
 
 OPERATIONS = ("rearrange", "reduce", "repeat")
 REDUCTIONS = ("mean", "max", "min", "sum")

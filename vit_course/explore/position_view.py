@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vit_course import VisionTransformer, arguments
-from vit_course.explore.explorer import Explorer, GridExplorer, number, packed
+from vit_course.explore.figure import Explorer, GridExplorer, number, packed
 
 
 def positions(model: VisionTransformer) -> Explorer:

@@ -5,7 +5,7 @@ from torch import Tensor
 from traitlets import Float, Int
 
 from vit_course import arguments
-from vit_course.explore.explorer import Explorer, percent
+from vit_course.explore.figure import Explorer, percent
 from vit_course.training import learning_rate_schedule
 
 MOST_STEPS = 2000

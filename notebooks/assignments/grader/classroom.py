@@ -24,12 +24,12 @@ from grader.confine import Limits
 from grader.files import Stop
 from grader.gradebook import MARK, ClassFolder
 from grader.intake import MEGABYTES, Unreadable, find_notebook, read_notebook
+from grader.pool import grade_one, run_jobs
 from grader.release import graded_edition
 from grader.repair import repair
 from grader.roster import WHICH, is_student_id
 from grader.sandbox import Result
 from grader.source import ASSIGNMENTS, Source, code_cells, is_test, is_theirs, nbgrader_of
-from grader.workers import grade_one, run_jobs
 
 MARKING = (ASSIGNMENTS / "grader", ASSIGNMENTS.parents[1] / "vit_course")  # the code that gives marks
 

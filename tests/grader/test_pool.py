@@ -10,7 +10,7 @@ import time
 import pytest
 from test_sandbox import MODULES, PATCHIFY, SETUP, TESTS, UNPATCHIFY, WRONG_PATCHIFY, dedent
 
-from grader import workers
+from grader import pool
 from grader.confine import Limits
 from grader.files import Stop
 
@@ -38,13 +38,13 @@ def dies_once(path, *job):
     if not os.path.exists(path):
         open(path, "w").close()
         os.kill(os.getpid(), signal.SIGKILL)
-    return workers.grade_one(*job)
+    return pool.grade_one(*job)
 
 
 def test_the_marks_are_the_same_however_many_run_and_whichever_process_dies(tmp_path):
-    assert marks(dict(workers.run_jobs(JOBS, 2))) == MARKS
+    assert marks(dict(pool.run_jobs(JOBS, 2))) == MARKS
     work = {name: (str(tmp_path / "died"), *job) for name, job in JOBS.items()}
-    assert marks(dict(workers.run_jobs(work, 1, work=dies_once))) == MARKS
+    assert marks(dict(pool.run_jobs(work, 1, work=dies_once))) == MARKS
     assert (tmp_path / "died").exists()
 
 
@@ -54,14 +54,14 @@ def always_dies():
 
 
 def test_a_grader_process_that_always_dies_is_named():
-    outcomes = dict(workers.run_jobs({"one": (), "two": ()}, 2, work=always_dies))
+    outcomes = dict(pool.run_jobs({"one": (), "two": ()}, 2, work=always_dies))
     assert all("the grader itself failed" in outcome for outcome in outcomes.values())
 
 
 def test_the_pool_does_not_wait_for_threads_that_a_fork_has_left_behind(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS")  # which these tests set, and a teacher does not
     code = """if __name__ == "__main__":
-        from grader.workers import run_jobs
+        from grader.pool import run_jobs
         large = "__import__('torch').ones(1_000_000).add(1).sum().item()"  # torch would share it among its threads
         print(dict(run_jobs({"one": (large,), "two": (large,)}, 2, work=eval)))"""
     output = subprocess.check_output([sys.executable, "-c", code], timeout=120, text=True)
@@ -77,7 +77,7 @@ def test_a_cluster_gives_the_same_marks_and_replaces_a_worker_that_dies(monkeypa
         first = next(iter(cluster.workers.values()))
         before = first.pid
         outcomes = {}
-        for name, result in workers.run_jobs(JOBS, 2, cluster.scheduler_address):
+        for name, result in pool.run_jobs(JOBS, 2, cluster.scheduler_address):
             if not outcomes:
                 os.kill(before, signal.SIGKILL)
             outcomes[name] = result
@@ -90,4 +90,4 @@ def test_a_cluster_gives_the_same_marks_and_replaces_a_worker_that_dies(monkeypa
 
 def test_a_cluster_that_is_not_there_is_named():
     with pytest.raises(Stop, match="no Dask scheduler answers at nowhere://cluster: "):
-        list(workers.run_jobs(JOBS, 2, "nowhere://cluster"))
+        list(pool.run_jobs(JOBS, 2, "nowhere://cluster"))
