@@ -123,6 +123,16 @@ def test_what_pytorch_imports_late_is_imported_once_for_all_submissions():
     assert shown(graded(work, tests={}), 1) == "set()"
 
 
+@pytest.mark.skipif(not CONFINEMENT.forks, reason="each submission starts a Python of its own here")
+def test_one_python_serves_one_honest_submission_after_the_other():
+    one = sandbox.sandbox_for(CONFINEMENT, LIMITS.disk_bytes)
+    running = []
+    for _ in range(2):
+        graded(PATCHIFY, "open('there', 'w').close()", tests={})
+        running.append(one.running)
+    assert running[0] is running[1] is not None
+
+
 def test_an_error_does_not_stop_later_cells():
     result = graded("1 / 0", PATCHIFY, "def broken(:", UNPATCHIFY, "raise SystemExit", "exit()", "await nothing")
     assert marks(result) == [True, True]

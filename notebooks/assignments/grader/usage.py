@@ -30,7 +30,7 @@ class Usage:
 
     def resume(self) -> None:
         """Begin to watch again."""
-        self.looked = time.monotonic()
+        self.looked, self.is_idle = time.monotonic(), False
 
     def measure(self) -> None:
         """Look at all processes."""
@@ -42,7 +42,9 @@ class Usage:
                 size += _own_bytes(each)
         passed = now - self.looked if now - self.looked < PAUSE else 0.0
         self.watched += passed
-        self.seconds += max(used - self.used, 0) + (0 if busy else passed)
+        waited = passed if self.is_idle and not busy else 0.0  # seen at two looks: once may be after its work
+        self.seconds += max(used - self.used, 0) + waited
+        self.is_idle = not busy
         self.used, self.looked = max(used, self.used), now
         self.memory = max(size - self.base, 0)
 

@@ -102,12 +102,12 @@ def serve_fork(control: socket.socket, folder: str) -> bool:
     for command in (["/bin/chmod", "-R", "u+rwX"], ["/bin/rm", "-rf"]):  # they stop at no depth of folders
         subprocess.run([*command, "--", *home.iterdir()], stderr=subprocess.DEVNULL)
     os.utime(home)
-    return bool(asked) and state_of(home) == before
+    return bool(asked) and not any(home.iterdir()) and state_of(home) == before
 
 
 def state_of(folder: Path) -> tuple:
-    """Return what a submission could leave in a folder and at it, but for the times."""
-    return [*folder.iterdir()], folder.stat().st_mode, os.listxattr(folder)
+    """Return what a submission could leave at a folder itself, but for the times."""
+    return folder.stat().st_mode, os.listxattr(folder)
 
 
 def drop_capabilities(libc: ctypes.CDLL) -> None:
