@@ -89,7 +89,9 @@ def test_the_first_paint_has_the_colors_of_the_system(home, new_page):
 def test_a_page_does_not_jump_while_it_loads_and_can_be_read_on_a_phone(name, home, new_page):
     page = new_page(viewport=PHONE, is_mobile=True, has_touch=True)
     page.add_init_script(WATCH_SHIFTS)
-    page.goto(home + name)
+    page.route("**/source-sans-3-latin-wght-normal*", lambda route: (page.wait_for_timeout(1000), route.continue_()))
+    with page.expect_request_finished(lambda request: "wght-normal" in request.url):  # letters on a slow line
+        page.goto(home + name)
     page.evaluate("document.fonts.ready")
     page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
     assert page.evaluate("window.shift") < 0.1
