@@ -47,7 +47,16 @@ def test_the_recorded_runs_end_where_the_text_says(lesson_07):
     assert all(large > small for large, small in zip(coarse, fine, strict=False))
     assert 0.0095 < fine[-1] - coarse[-1] < 0.0125
     pace = {key: run["times"][-1]["seconds"] / len(run["times"]) for key, run in runs.items()}
-    assert pace["fashion_mnist", "long", 0] / pace["fashion_mnist", "quick", 0] > 5
+    assert round(pace["fashion_mnist", "long", 0]) == 36
+    assert 4 < pace["fashion_mnist", "quick", 0] < 5
+    ended = {key: [line["seconds"] for line in run["times"]] for key, run in runs.items()}
+    after_a_minute = [sum(each < 60 for each in ended["fashion_mnist", name, 0]) for name in ("quick", "long")]
+    assert after_a_minute[0] == 13
+    assert after_a_minute[1] == 1
+    overtaken = next(
+        time for time, value in zip(ended["fashion_mnist", "long", 0], fine, strict=True) if value > coarse[-1]
+    )
+    assert 14 < overtaken / 60 < 15
     shown = [line["valid_loss"] for line in lesson_07["long_run"]["log"][4::6]]
     assert shown == sorted(shown, reverse=True)
     assert long["seconds"] / quick["seconds"] > 10
@@ -71,7 +80,9 @@ def test_the_ablation_shows_what_the_text_says(lesson_07):
     assert {change for change, mean in means.items() if mean < -1} == costly
     assert min(means, key=means.get) == "patch 4"
     assert round(means["AdamW"], 1) == -1.6
-    assert max(abs(means[change]) for change in set(means) - costly) < 1 / 3 < lesson_07["error"]
+    assert max(abs(means[change]) for change in set(means) - costly) < lesson_07["error"] / 3**0.5
+    assert round(lesson_07["error"], 1) == 0.6
+    assert round(lesson_07["error"] / 3**0.5, 2) == 0.35
     budgets = {}
     lines = (ROOT / "resources" / "runs" / "ablation_runs.jsonl").read_text(encoding="utf-8").splitlines()
     for run in map(json.loads, lines):
@@ -104,15 +115,13 @@ def test_the_drawing_as_a_photo_is_still_recognized(lesson_07):
 
 
 def test_the_logs_of_the_benchmarks_say_what_the_text_says():
-    regained = []
     for entry in log_of("throughput")["cases"]:
         if entry["mode"] == "training":
-            gain = seconds(entry, "vit_course") / seconds(entry, "vit_course, compiled")
-            assert 1.02 < gain < 1.07
-            assert 16 < entry["first_compiled_step"] < 36
+            assert len(entry["seconds"]["vit_course"]) == len(entry["seconds"]["vit_course, compiled"]) == 16
             saved = seconds(entry, "vit_course") - seconds(entry, "vit_course, compiled")
-            regained.append(round(entry["first_compiled_step"] / saved, -1))
-    assert regained == [3600, 1290]
+            assert 0.02 < saved / seconds(entry, "vit_course") < 0.07
+            assert 16 < entry["first_compiled_step"] < 36
+            assert 1000 < entry["first_compiled_step"] / saved < 4000
     small = {model["parameters"] for model in log_of("throughput")["models"] if model["name"] == "vit_course"}
     assert 205_962 in small
     assert (CASES["px28"].sizes["num_layers"], CASES["px28"].batch, CASES["ti16"].batch) == (6, 256, 8)
@@ -125,7 +134,7 @@ def test_the_logs_of_the_benchmarks_say_what_the_text_says():
     digits = precision["digits"]
     means = {name: 100 * statistics.mean(scores) for name, scores in digits.items()}
     assert round(abs(means["bfloat16"] - means["float32"]), 1) == 0.3
-    assert all(max(scores) - min(scores) > 0.01 for scores in digits.values())
+    assert all(max(scores) - min(scores) > 0.015 for scores in digits.values())
     rows = log_of("time_to_accuracy")["rows"]
     after = {row["recipe"]: round(100 * row["accuracy"]) for row in rows if row["budget"] == 60}
     assert sorted(after.values()) == [20, 64, 86, 90]
