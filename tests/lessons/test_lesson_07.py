@@ -3,6 +3,7 @@
 import json
 import statistics
 
+import pytest
 import torch
 from lessons.running import ROOT
 
@@ -53,10 +54,10 @@ def test_the_recorded_runs_end_where_the_text_says(lesson_07):
     after_a_minute = [sum(each < 60 for each in ended["fashion_mnist", name, 0]) for name in ("quick", "long")]
     assert after_a_minute[0] == 13
     assert after_a_minute[1] == 1
-    overtaken = next(
-        time for time, value in zip(ended["fashion_mnist", "long", 0], fine, strict=True) if value > coarse[-1]
-    )
-    assert 14 < overtaken / 60 < 15
+    times = dict(zip(ended["fashion_mnist", "long", 0], fine, strict=True))
+    assert 14 < min(time for time, value in times.items() if value > coarse[-1]) / 60 < 15
+    behind = max(time for time, value in times.items() if value < coarse[-1])
+    assert min(time for time in times if time > behind) / 60 == pytest.approx(17, abs=0.2)
     shown = [line["valid_loss"] for line in lesson_07["long_run"]["log"][4::6]]
     assert shown == sorted(shown, reverse=True)
     assert long["seconds"] / quick["seconds"] > 10
@@ -80,9 +81,9 @@ def test_the_ablation_shows_what_the_text_says(lesson_07):
     assert {change for change, mean in means.items() if mean < -1} == costly
     assert min(means, key=means.get) == "patch 4"
     assert round(means["AdamW"], 1) == -1.6
-    assert max(abs(means[change]) for change in set(means) - costly) < lesson_07["error"] / 3**0.5
+    assert max(abs(means[change]) for change in set(means) - costly) < 1 / 3
     assert round(lesson_07["error"], 1) == 0.6
-    assert round(lesson_07["error"] / 3**0.5, 2) == 0.35
+    assert any((gain < 0).all() for change, gain in gains.items() if change not in costly)
     budgets = {}
     lines = (ROOT / "resources" / "runs" / "ablation_runs.jsonl").read_text(encoding="utf-8").splitlines()
     for run in map(json.loads, lines):
