@@ -107,13 +107,6 @@ def hugging_face(model: VisionTransformer, **changes) -> nn.Module:
     return randomize_(ViTForImageClassification(config), seed=3)
 
 
-def assert_dropped(actual: Tensor, undropped: Tensor, *, kept: float = 0.5, factor: float = 2.0) -> None:
-    """Assert that a share of the values is kept, multiplied by a factor, and that all others are zero."""
-    is_kept = actual != 0
-    assert abs(is_kept.double().mean().item() - kept) < 0.05
-    assert_equal(actual, torch.where(is_kept, factor * undropped, 0))
-
-
 def run_python(*arguments: str, **options) -> subprocess.CompletedProcess:
     """Run Python in a process of its own; the timeout is there only to keep a hanging test from waiting forever."""
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=300, **options)

@@ -72,17 +72,6 @@ def test_assignment_and_lesson_link_to_each_other_and_no_link_is_broken(name):
     assert f"](assignments/release/{name}/{name}.ipynb)" in lesson.read_text(encoding="utf-8")
 
 
-@every_assignment
-def test_the_student_edition_holds_no_solution_and_no_hidden_test(name):
-    source, release = read(name), read(name, "release")
-    text = "\n".join(cell.source for cell in release.cells)
-    assert not re.search(r"SOLUTION|HIDDEN|grading|\bhidden\.|Rubric", text)
-    stubs = [cell for cell in release.cells if nbgrader(cell).get("solution") and cell.cell_type == "code"]
-    assert all('raise NotImplementedError("not written yet")' in cell.source for cell in stubs)
-    assert [cell.id for cell in release.cells] == [cell.id for cell in source.cells]
-    assert not any(cell.get("outputs") for cell in release.cells)
-
-
 @pytest.mark.usefixtures("as_readers_run_it")
 @every_assignment
 def test_the_student_edition_stops_at_its_first_stub_and_says_what_to_do(name, tmp_path, monkeypatch):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support import assert_dropped, assert_equal, randn, randomize_
+from support import assert_equal, randn
 
 from vit_course import ImageEmbedding, PatchEmbedding, patchify, unpatchify
 
@@ -23,13 +23,6 @@ def test_patchify_equals_a_loop_and_unpatchify_is_its_inverse(channels, height, 
     assert_equal(patches, torch.stack(by_loop, dim=1), atol=0)
     image_size = height if height == width else (height, width)  # one number for a square
     assert_equal(unpatchify(patches, patch_size=patch_size, image_size=image_size, channels=channels), images, atol=0)
-
-
-def test_embedding_dropout_comes_after_the_positions_and_only_in_training():
-    embedding, without = (randomize_(ImageEmbedding(**SIZES, dropout=dropout)) for dropout in (0.5, 0.0))
-    images = randn(40, 3, 8, 12)
-    assert_equal(embedding(images), without(images), atol=0)
-    assert_dropped(embedding.train()(images), without(images))
 
 
 # Initial values

@@ -1,6 +1,5 @@
 """Lesson 09: what is measured inside a model, each against a computation of another kind."""
 
-import copy
 import itertools
 import math
 
@@ -16,15 +15,6 @@ IMAGES = randn(5, 3, 8, 12)  # layers, heads, images and tokens all have differe
 
 def model_with(**changes):
     return small_model(**dict(num_layers=3, num_heads=4) | changes)
-
-
-@torch.no_grad()
-def maps_of_a_model():
-    """Return attention weights that differ much from each other: the scores of random weights, made larger."""
-    model = model_with()
-    for layer in model.encoder.layers:
-        layer.self_attention.qkv.weight *= 3
-    return inside.attention_maps(model, IMAGES)
 
 
 @torch.no_grad()
@@ -46,35 +36,6 @@ def test_attention_maps_are_those_before_any_dropout_and_leave_no_hook():
 
 def cosine(one, other):
     return sum(x * y for x, y in zip(one, other, strict=True)) / math.hypot(*one) / math.hypot(*other)
-
-
-def test_rollout_adds_up_all_paths_and_leaves_the_maps():
-    """Token i reaches token j along every path through the layers; a path's share is the product of its steps."""
-    maps = list((2 * randn(3, 2, 4, 5, 5, seed=3)).softmax(dim=-1))
-    before = copy.deepcopy(maps)
-    expected = torch.zeros(2, 5, 5, dtype=torch.float64)
-    for image, *path in itertools.product(range(2), *[range(5)] * 4):  # from the last layer down to the input
-        share = 1.0
-        for layer, (i, j) in zip(reversed(maps), itertools.pairwise(path), strict=True):
-            share *= sum(layer[image, head, i, j].item() for head in range(4)) / 4 / 2 + (i == j) / 2
-        expected[image, path[0], path[-1]] += share
-    assert_equal(inside.attention_rollout(maps), expected)
-    assert_equal(maps, before, atol=0)
-
-
-@pytest.mark.parametrize("grid", [(2, 3), (3, 2), (1, 6)])
-def test_distance_by_loops_over_pairs_of_patches(grid):
-    maps = maps_of_a_model()
-    patches = list(itertools.product(range(grid[0]), range(grid[1])))
-    expected = torch.zeros(3, 4, dtype=torch.float64)
-    for (layer, weights), head, image, (i, query) in itertools.product(
-        enumerate(maps), range(4), range(5), enumerate(patches, start=1)
-    ):
-        row = weights[image, head, i, 1:].tolist()
-        far = sum(weight * math.dist(query, key) for weight, key in zip(row, patches, strict=True))
-        expected[layer, head] += far / sum(row) / 5 / 6
-    assert expected.std() > 0.01
-    assert_equal(inside.attention_distance(maps, grid_size=grid), expected)
 
 
 def test_position_similarity_is_the_cosine_of_every_pair():
@@ -163,13 +124,3 @@ def test_ablation_counts_what_is_still_right():
     assert_equal(inside.head_ablation(model.train(), images, labels), expected, atol=1e-7)
     assert model.training
     assert len(expected.unique()) > 3
-
-
-def test_nearest_by_sorting_every_pair():
-    features, queries = randn(11, 6) * torch.linspace(0.1, 5, 11)[:, None], randn(4, 6, seed=2)
-    values, indices = inside.nearest(features, queries, 3)
-    for place, query in enumerate(queries.tolist()):
-        cosines = [cosine(query, feature) for feature in features.tolist()]
-        best = sorted(range(11), key=cosines.__getitem__, reverse=True)[:3]
-        assert indices[place].tolist() == best
-        assert values[place].tolist() == pytest.approx([cosines[each] for each in best], abs=1e-12)

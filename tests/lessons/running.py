@@ -1,4 +1,4 @@
-"""Run the code cells of a lesson in this process, as its reader has it: with some exercises solved, or all, or none."""
+"""Run the code cells of a lesson in this process, as its reader has it when all exercises are solved."""
 
 import contextlib
 import io
@@ -39,23 +39,14 @@ def cell(source: str, namespace: dict, name: str) -> str:
     return printed.getvalue()
 
 
-def run(number: str, solved: Collection[str] | None = None) -> tuple[dict, list[str]]:
-    """Run a lesson in the current directory; return its names, and what its cells printed.
-
-    Args:
-        number: of the lesson.
-        solved: names of the exercises that are solved; all of them by default.
-    """
+def run(number: str) -> tuple[dict, list[str]]:
+    """Run a lesson with all exercises solved in the current directory; return its names, and what its cells printed."""
     notebook = lesson(number)
     answers = solutions(notebook)
     namespace, printed = {"__name__": "__main__"}, []
     for index, each in enumerate(notebook.cells):
         if each.cell_type == "code":
-            source = each.source
-            if index in answers and (
-                solved is None or any(re.match(rf"(def|class) {name}\b", answers[index]) for name in solved)
-            ):
-                source = answers[index]
+            source = answers.get(index, each.source)
             printed.append(cell(source, namespace, f"<lesson {number}, cell {index}>"))
             plt.close("all")
     return namespace, printed

@@ -19,7 +19,7 @@ from support import assert_equal, randn, randomize_
 from torch import nn
 from transformers import ViTConfig, ViTForImageClassification
 
-from tools.site_links import ROOT, lessons
+from tools.site_links import ROOT
 from vit_course import ImageEmbedding, VisionTransformer, patchify, rewritten
 from vit_course.weights import to_huggingface
 
@@ -193,15 +193,3 @@ def test_the_tables_hugging_face_reads_the_class_token_and_eps_is_all_that_diffe
         assert (difference < 1e-11) == equal
     tokens = theirs.vit(batch).last_hidden_state
     assert_equal(theirs(batch).logits, theirs.classifier(tokens[:, 0]), atol=1e-11)
-
-
-def test_the_links_of_the_tables_lead_to_headings():
-    headings = {}
-    for path in lessons():
-        cells = nbformat.read(path, as_version=4).cells
-        found = re.findall(r"^###? (.*)", "\n".join(c.source for c in cells if c.cell_type == "markdown"), re.MULTILINE)
-        headings[path.name] = {title.replace(" ", "-") for title in found}
-    links = re.findall(r"\]\(([\w.]*)#([^)]*)\)+", "\n".join(MARKDOWN))
-    assert len(links) >= 10
-    for name, anchor in links:
-        assert anchor in headings[name or PATH.name], anchor
