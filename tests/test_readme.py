@@ -126,6 +126,7 @@ def test_the_result_is_the_logs():
     assert f"a ViT with {results[0]['parameters'] / 1e6:.2f} million parameters" in README
     recipe = next(run["config"] for run in read("best") if run["config"]["dataset"] == "cifar10")["recipe"]
     assert (recipe["optimizer"], recipe["small_share"], recipe["small_side"]) == ("muon", 0.9, 16)
+    assert recipe["cooldown"] == 0.4
     (plain,) = read("cifar10")
     assert f"a plainer recipe reaches {100 * plain['result']['test_accuracy']:.1f} %" in README
     assert (plain["config"]["threads"], plain["sessions"][0]["processes"]) == (1, 1)

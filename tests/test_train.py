@@ -10,6 +10,7 @@ import signal
 from pathlib import Path
 
 import jaxtyping
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -208,8 +209,11 @@ def by_hand(config: Config) -> tuple[VisionTransformer, list[float], tuple[float
         images = random_crop(images, recipe.crop, draw) if recipe.crop else images
         torch.manual_seed(generator("dropout", step, 0).initial_seed())
         schedule = dict(total_steps=steps, warmup_steps=round(recipe.warmup * steps), peak=recipe.peak_lr)
+        rate = training.learning_rate_schedule(step, **schedule)
+        if recipe.cooldown and step >= schedule["warmup_steps"]:
+            rate = recipe.peak_lr * np.interp(step, [(1 - recipe.cooldown) * steps, steps], [1, 0])
         for group in optimizer.param_groups:
-            group["lr"] = training.learning_rate_schedule(step, **schedule)
+            group["lr"] = rate
         options = dict(label_smoothing=recipe.label_smoothing, max_grad_norm=recipe.max_grad_norm)
         trained = model
         if step < recipe.small_share * steps:
@@ -223,11 +227,12 @@ def by_hand(config: Config) -> tuple[VisionTransformer, list[float], tuple[float
     [
         "--flip --crop 2 --dropout 0.2 --label-smoothing 0.2 --max-grad-norm 0.3 --warmup 0.3 --weight-decay 0.5 "
         "--no-positions --pool mean --epochs 2.6 --seed 5",
-        "--positions --epochs 2 --optimizer muon --small-share 0.7 --small-side 4 --pool mean --max-grad-norm 1000",
+        "--positions --epochs 2 --optimizer muon --small-share 0.7 --small-side 4 --pool mean --max-grad-norm 1000 "
+        "--warmup 0.2 --cooldown 0.5",
         "--no-flip --crop 0 --dropout 0 --label-smoothing 0 --max-grad-norm 1000 --warmup 0 --weight-decay 0 "
         "--positions --pool token --epochs 2",
     ],
-    ids=["everything on", "Muon and smaller images", "everything off"],
+    ids=["everything on", "Muon, smaller images and a cooldown", "everything off"],
 )
 def test_training_equals_a_plain_loop(options, tmp_path):
     folder = train(tmp_path, *options.split())
@@ -238,7 +243,9 @@ def test_training_equals_a_plain_loop(options, tmp_path):
     assert [record["train_loss"] for record in log] == pytest.approx([sum(part) / len(part) for part in parts])
     assert (log[-1]["valid_loss"], log[-1]["valid_accuracy"]) == validated
     assert [record["step"] for record in log] == [*range(5, len(losses), 5), len(losses)]
-    assert log[-1]["learning_rate"] == 0
+    assert log[-1]["learning_rate"] == (
+        0 if "cooldown" not in options else pytest.approx(stored["recipe"]["peak_lr"] / 5)
+    )
 
 
 def test_mixed_precision_multiplies_in_bfloat16_and_keeps_the_rest(finished, tmp_path):
@@ -342,6 +349,7 @@ FIGURES = {
     "--batch-size 151": "--batch-size must be at most 150, the images to train on, .*; got 151",
     "--dropout nan": "--dropout must be at least 0 and less than 1; got nan",
     "--warmup 1": "--warmup must be at least 0 and less than 1; got 1.0",
+    "--cooldown 0.95": "--cooldown must be at most 1 - warmup=0.9; got 0.95",
     "--crop -1": "--crop must be a whole number of at least 0; got -1",
     "--valid-fraction 0": "fraction must leave at least one on both sides; got 0.0",
     "--patch-size 3": "image_size must be divisible by --patch-size=3; got 8 x 8",

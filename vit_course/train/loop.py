@@ -120,9 +120,8 @@ class Trainer:
         step, recipe, share = self.progress.step, self.recipe, self.processes.share
         if step % self.steps_per_epoch == 0:
             self.progress.loss_sum = 0.0
-        schedule = dict(total_steps=self.total_steps, warmup_steps=round(recipe.warmup * self.total_steps))
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate_schedule(step, **schedule, peak=recipe.peak_lr)
+            group["lr"] = self.learning_rate(step)
         images, labels = self.train_set[batch]
         labels = labels.to(self.config.device)
         # all processes draw for the whole batch, so their number changes nothing; only dropout is each one's own
@@ -142,6 +141,13 @@ class Trainer:
         self.progress.step += 1
         self.progress.loss_sum += loss
         return loss
+
+    def learning_rate(self, step: int) -> float:
+        """Return the rate of a step: after the warm-up a cosine, or constant until the cooldown, which is linear."""
+        recipe, total, warmup_steps = self.recipe, self.total_steps, round(self.recipe.warmup * self.total_steps)
+        if recipe.cooldown and step >= warmup_steps:
+            return recipe.peak_lr * min((total - step) / (recipe.cooldown * total), 1.0)
+        return learning_rate_schedule(step, total_steps=total, warmup_steps=warmup_steps, peak=recipe.peak_lr)
 
     def generator(self, *purpose: object) -> torch.Generator:
         """Return random numbers that follow from the seed and this purpose, such as ``"order"`` and an epoch."""

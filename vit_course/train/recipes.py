@@ -27,6 +27,7 @@ class Recipe:
     batch_size: int = _setting("images per step, of all processes together", 128)
     peak_lr: float = _setting("highest learning rate, after the warm-up", 2e-3)
     warmup: float = _setting("share of all steps in which the learning rate rises to peak_lr", 0.1)
+    cooldown: float = _setting("share of all steps, at the end, in which the rate falls linearly; 0 for a cosine", 0.0)
     optimizer: str = _setting("adamw, or muon for the matrices of the encoder and AdamW for the rest", "adamw")
     weight_decay: float = _setting("weight decay, for the weights of linear layers only", 0.05)
     label_smoothing: float = _setting("share of the target that is spread over all classes", 0.1)
@@ -48,8 +49,9 @@ class Recipe:
         arguments.whole_number("small_side", self.small_side)
         if self.small_share and self.small_side % self.patch_size:
             raise ValueError(f"small_side must be divisible by patch_size={self.patch_size}; got {self.small_side}")
-        for name in ("warmup", "dropout", "label_smoothing", "small_share", "valid_fraction"):
+        for name in ("warmup", "cooldown", "dropout", "label_smoothing", "small_share", "valid_fraction"):
             arguments.probability(name, getattr(self, name))
+        arguments.at_most("cooldown", self.cooldown, "1 - warmup", 1 - self.warmup)
 
 
 _MUON = dict(optimizer="muon", warmup=0.05, batch_size=256, pool="mean")
@@ -65,7 +67,7 @@ PRESETS = {
     "cifar10": {
         "quick": Recipe(patch_size=8, num_layers=6, hidden_dim=128, mlp_dim=256, epochs=6.0, flip=True),
         "long": Recipe(patch_size=4, num_layers=4, num_heads=3, hidden_dim=96, mlp_dim=192, epochs=10.0, flip=True),
-        "best": Recipe(**_BEST, epochs=20.0, crop=3, small_share=0.9),  # 16 of 64 tokens first, then all
+        "best": Recipe(**_BEST, epochs=20.0, crop=3, small_share=0.9, cooldown=0.4),  # 16 of 64 tokens first, then all
     },
 }
 
