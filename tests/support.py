@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -110,6 +111,14 @@ def hugging_face(model: VisionTransformer, **changes) -> nn.Module:
 def run_python(*arguments: str, **options) -> subprocess.CompletedProcess:
     """Run Python in a process of its own; the timeout is there only to keep a hanging test from waiting forever."""
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=300, **options)
+
+
+def wait_until(happened: Callable[[], object]) -> None:
+    """Wait for something; the timeout is there only to keep a hanging test from waiting forever."""
+    deadline = time.monotonic() + 600
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 def once(tmp_path_factory, name: str, fill: Callable[[Path], None]) -> Path:

@@ -26,7 +26,7 @@ COMPUTE = """
   const results = [];
   for (let start = 0; start < bytes.length; start += c * h * w) {
     const image = vit.tensor([c, h, w], Float32Array.from(bytes.subarray(start, start + c * h * w), (v) => v / 255));
-    const record = vit.forward(engine, image, window.changes ?? {});
+    const record = vit.forward(engine, image, {});
     results.push(...(names ?? Object.keys(record)).map((name) => [name, record[name].shape, record[name].data]));
   }
   const parts = results.map(([name, shape]) => [name, shape]);
@@ -35,14 +35,6 @@ COMPUTE = """
   return new Promise((done) => { reader.onload = () => done({ numbers: reader.result.split(",")[1], parts }); });
 }
 """
-SPOILS = {
-    "GELU with tanh": "vit.gelu = (x) => x / 2 * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3)))",
-    "eps 1e-3": "vit.moments = ((old) => (token) => old(token, 1e-3))(vit.moments)",
-    "scores not divided": "vit.softmax = ((old) => (x) => old(x, 1))(vit.softmax)",
-    "no positions": "window.changes = { positions: false }",
-    "image upside down": "vit.patchify = ((old) => (image, p) => "
-    "old(vit.tensor(image.shape, image.data.slice().reverse()), p))(vit.patchify)",
-}
 
 
 @pytest.fixture
@@ -115,22 +107,17 @@ def expected(model, image):
     return record | {"logits": logits, "probabilities": logits.softmax(dim=-1)}
 
 
-def differing(page, count):
-    """Return the names of all tensors of the first images that differ from PyTorch's."""
-    found = set()
-    for record, image in zip(computed(page, SAMPLE.images[:count]), IMAGES, strict=False):
-        wanted = expected(MODEL, image[None])
-        assert set(record) == set(wanted)
-        found |= {name for name in wanted if not same(record[name], wanted[name])}
-    return found
-
-
-def same(ours, theirs):
-    return ours.shape == theirs.shape and torch.allclose(ours, theirs, **CLOSE)
+def assert_pytorch_s(page, model, images, normalized):
+    """Compare every tensor that the page computes for these images with the same model's in PyTorch."""
+    for record, image in zip(computed(page, images), normalized, strict=True):
+        wanted = expected(model, image[None])
+        assert record.keys() == wanted.keys()
+        for name, tensor in wanted.items():
+            torch.testing.assert_close(record[name], tensor, **CLOSE, msg=lambda why, name=name: f"{name}: {why}")
 
 
 def test_every_tensor_of_twenty_images_is_pytorch_s(engine):
-    assert differing(engine, 20) == set()
+    assert_pytorch_s(engine, MODEL, SAMPLE.images[:20], IMAGES[:20])
 
 
 def test_the_logits_of_all_shipped_images_are_pytorch_s(engine):
@@ -139,12 +126,6 @@ def test_the_logits_of_all_shipped_images_are_pytorch_s(engine):
     ours = torch.cat([record["logits"] for record in computed(engine, SAMPLE.images, ["logits"])])
     torch.testing.assert_close(ours, logits, **CLOSE)
     assert (ours.argmax(dim=-1) == logits.argmax(dim=-1)).all()
-
-
-@pytest.mark.parametrize("name", SPOILS)
-def test_a_spoiled_operation_is_found(name, engine):
-    engine.evaluate(SPOILS[name] + "; 0")
-    assert differing(engine, 1) != set()
 
 
 def random_checkpoint(sizes, *, mean, std):
@@ -166,6 +147,4 @@ def test_a_checkpoint_of_another_shape_with_three_channels_and_the_mean_of_the_t
     engine.evaluate("saved => { window.engine = vit.readModel(vit.decoded(saved).buffer); }", text(packed))
     images = torch.randint(256, (2, 3, 8, 12)) / 255
     normalized = (images - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]
-    for record, image in zip(computed(engine, images), normalized, strict=True):
-        wanted = expected(model, image[None])
-        assert {name for name in wanted if not same(record[name], wanted[name])} == set()
+    assert_pytorch_s(engine, model, images, normalized)

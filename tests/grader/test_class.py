@@ -12,7 +12,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 
 import nbformat
 import pytest
@@ -21,6 +20,7 @@ from lessons.plain import plain_source
 from nbformat.v4 import new_code_cell, new_markdown_cell
 from nbgrader.apps.api import NbGraderAPI
 from nbgrader.coursedir import CourseDirectory
+from support import wait_until
 from test_repair import DAMAGES, only
 
 from grader.gradebook import ClassFolder
@@ -196,14 +196,6 @@ def graded(tmp_path_factory):
     assert not list(temporary.glob("grader-*"))  # of neither run
     assert {path: path.stat().st_mtime_ns for path in kept} == kept  # nothing was graded twice
     return folder, done.stdout
-
-
-def wait_until(happened):
-    """Wait for something, ten minutes at most."""
-    deadline = time.monotonic() + 600
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def session_of(pid):

@@ -7,10 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from textwrap import dedent
 
 import pytest
+from support import wait_until
 from test_confinement import container_of
 from test_sandbox import HARMLESS, PATCHIFY, STOPPERS, UNPATCHIFY, WORK, graded, marks, more_work_than_cores
 
@@ -103,15 +103,11 @@ def test_a_container_ends_after_a_grader_that_was_killed_in_an_endless_cell(cont
             assert grader.poll() is None
         os.kill(grader.pid, signal.SIGKILL)
     assert containers(container)
-    deadline = time.monotonic() + 60
-    while containers(container):
-        assert time.monotonic() < deadline
+    wait_until(lambda: not containers(container))
 
 
 def test_what_is_abandoned_ends_at_once(container):
     sandbox.sandbox_for(container, 2**22).connect()
-    deadline = time.monotonic() + 60
-    while not containers(container):
-        assert time.monotonic() < deadline
+    wait_until(lambda: containers(container))
     sandbox.abandon()
     assert containers(container) == []

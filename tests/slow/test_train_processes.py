@@ -14,7 +14,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -22,6 +21,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from support import wait_until
 from tqdm import tqdm
 from training_runs import TINY, checkpoints, outcome, records
 
@@ -162,9 +162,7 @@ def test_under_torchrun_a_killed_process_ends_the_run_with_a_message_and_it_goes
     words = [*launcher, "-m", "vit_course.train", *TINY, "--out", str(folder)]
     environment = os.environ | dict(OMP_NUM_THREADS="1")
     with subprocess.Popen(words, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as launched:
-        deadline = time.monotonic() + 600
-        while not checkpoints(folder) and time.monotonic() < deadline:
-            time.sleep(0.001)
+        wait_until(lambda: checkpoints(folder))
         listing = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
         rows = [line.split(None, 2) for line in listing.stdout.splitlines()]
         children = [int(pid) for pid, parent, words in rows if int(parent) == launched.pid and "vit_course" in words]
