@@ -2,7 +2,7 @@
 
 import pytest
 from firefox import running_firefox
-from test_engine import IMAGES, MODEL, differing, expected
+from test_engine import IMAGES, MODEL, SAMPLE, assert_pytorch_s, expected
 from test_explore import CALLS, STATES, differences, made, write_page
 
 
@@ -16,7 +16,7 @@ def firefox(tmp_path_factory):
 def test_the_explorer_computes_what_pytorch_computes_and_says_why(firefox, explorer_page):
     firefox.goto(explorer_page + "#image=0&layer=1")
     firefox.evaluate("window.engine = vit.readModel(vit.fromPlanes(vit.shipped.model)), 0")
-    assert differing(firefox, 3) == set()
+    assert_pytorch_s(firefox, MODEL, SAMPLE.images[:3], IMAGES[:3])
     firefox.click('[data-part="weights"] .vit-cells', x=30.5 / 50, y=0.5 / 50)
     weight = expected(MODEL, IMAGES[:1])["layers.1.weights"][0, 0, 30]
     assert firefox.evaluate("document.querySelector('#why output').textContent") == f"{weight:.4f}"
