@@ -69,14 +69,13 @@ def _notes(runs: Sequence[dict]) -> list[str]:
     """Return what was compared, in Markdown."""
     losses = {run["recipe"]: f" Training loss in its last seconds: {run['slices'][-1]['loss']}." for run in runs}
     return [
-        "Each recipe ran once. Ours has a separate run for each time limit, because its learning rate decays to the "
-        "end of the run. A run that exceeded its limit was repeated. A published recipe runs once with its own "
-        "schedule. The clock stops while a model is validated, tested or saved. All recipes train on the same images, "
-        "which are kept in memory.",
+        "Each published recipe ran once, with its own schedule. Ours ran once for each time limit, because its "
+        "learning rate decays to the end of the run. A run that exceeded its limit was repeated. The clock stops while "
+        "a model is validated, tested or saved. All recipes train on the same images, which are kept in memory.",
         "The published recipes were implemented again from their pages, with the same model, initial weights, dropout, "
         "optimizer, learning rate, batch size and augmentation. We made them as fast as we could, with written-out "
         "attention where that is faster, a fused optimizer, one channel, and augmentation and resizing of whole "
-        "batches. They were meant for more training time or another machine.",
+        "batches. The time limits cut off schedules that were meant for longer runs.",
         *(
             f"{recipe.title}, published for {recipe.published_for}: {recipe.settings}. Changed: {recipe.adapted}. "
             f"Read at <{recipe.checked}>.{losses.get(name, '')}"
@@ -98,8 +97,8 @@ def _disturbance(runs: Sequence[dict]) -> list[str]:
     run = min(runs, key=evenness)
     sentences = [f"The load average was {min(loads):g} to {max(loads):g} before and after runs."] if loads else []
     sentences.append(
-        f"The slowest part, of {timed_runs.SLICE:g} s or the rest, of any run went at {evenness(run):.0%} of that "
-        f"run's median speed: {_title(run['recipe'])}, {run['budget']:g} s."
+        f"In parts of {timed_runs.SLICE:g} s, no run fell below {evenness(run):.0%} of its median speed (the slowest: "
+        f"{_title(run['recipe'])}, {run['budget']:g} s)."
     )
     over = [test for run in runs if run["recipe"] == OURS for test in run["tests"] if test["seconds"] > test["mark"]]
     sentences += [f"Our run of {test['mark']:g} s took {test['seconds']:.1f} s." for test in over]
