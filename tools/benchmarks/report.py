@@ -49,7 +49,7 @@ logs in `results/`, and `make rebuild WHAT=benchmarks` repeats the measurements.
 """
 MEMORY = (
     "Memory is the peak resident memory of a new process during two steps, minus that before the model was built. "
-    "It contains the weights, the values stored for the backward pass, the gradients and the optimizer's state."
+    "In training, it includes the weights, the stored activations, the gradients and the optimizer's state."
 )
 NO_MEMORY = "Memory was not measured, because this requires Linux's `/proc`."
 NOT_MEASURED = "Not measured yet: `python -m tools.benchmarks.{}`."
@@ -112,9 +112,9 @@ def throughput_section(log: dict) -> str:
         *(f"{name} did not run: {why}" for name, why in log["missing"].items()),
         f"There are {log['rounds']} rounds. In each round, every model takes one step on the same images with the same "
         "AdamW, and the order of the models changes. Times and speeds are medians with quartiles in parentheses. The "
-        "speed is relative, round by round, to the published model with the lowest median time, so values above 1 are "
-        "faster. The share of the peak compares the computed FLOPs of the matrix multiplications with the measured "
-        "peak.",
+        "speed is the median of the ratios, round by round, to the published model with the lowest median time; values "
+        "above 1 are faster. The share of the peak compares the computed FLOPs of the matrix multiplications with the "
+        "measured peak.",
     ]
     for entry in log["cases"]:
         parts += [f"### {entry['case']}, batch of {entry['batch']}: {entry['mode']}", *_throughput_case(log, entry)]
@@ -149,8 +149,8 @@ def _findings(entry: dict, reference: str | None) -> list[str]:
     if reference:
         speed = statistics.median(speeds(entry, ours, reference))
         sentences.append(
-            f"{ours} is {speed:.2f} times as fast as the fastest published model here, {reference}: the course's aim, "
-            f"at least {WANTED_SPEED}, is {'reached' if speed >= WANTED_SPEED else 'missed'}."
+            f"{ours} reaches {speed:.2f} of the speed of {reference}, the fastest published model here. The course's "
+            f"aim of at least {WANTED_SPEED} is {'met' if speed >= WANTED_SPEED else 'missed'}."
         )
     for compiled in others:
         sentences.append(
@@ -213,7 +213,7 @@ def time_to_accuracy_section(log: dict) -> str:
         cells = [accuracies.get(budget, "–") for budget in budgets]
         lines.append([recipe + source, f"{runs[0]['parameters']:,}", *cells])
     header = ["recipe", "parameters", *(f"after {budget:g} s" for budget in budgets)]
-    measure = "This is the test accuracy after the given seconds of training."
+    measure = "This is the test accuracy by seconds of training; a dash means that it was not measured."
     parts = [machine_line(log["machine"]), measure, table(header, lines)]
     return "\n\n".join([*parts, *_reached(log["reached"]), *log["notes"]])
 
@@ -228,8 +228,8 @@ def _reached(rows: list[dict]) -> list[str]:
             part = row["seconds"] / row["budget"]
             ours, share, in_time = f"{row['seconds']:.0f} s", f"{part:.0%}", "yes" if part <= WANTED_TIME else "no"
         lines.append([row["recipe"], f"{row['budget']:g} s", f"{row['accuracy']:.1%}", ours, share, in_time])
-    header = ["best published recipe", "its time", "its accuracy", "our time", "ours / its"]
-    return [table([*header, f"at most {WANTED_TIME:.0%}"], lines)] if lines else []
+    header = ["best published recipe", "its time", "its accuracy", "our time to beat it", "ours / its", "at most 1/3"]
+    return [table(header, lines)] if lines else []
 
 
 def checks_section(log: dict) -> str:
@@ -240,9 +240,9 @@ def checks_section(log: dict) -> str:
     return "\n\n".join(
         [
             machine_line(log["machine"]),
-            "This is the processor time of a check in seconds, on one thread: for correct code, and the longest time "
-            f"for code with one known mistake, with two ({log['pairs']} pairs) and with an unknown one. Checks that "
-            "never take more than 0.01 s are left out.",
+            "This is the processor time of each check in seconds, on one thread. For code with one mistake that the "
+            f"check knows, two such mistakes ({log['pairs']} pairs) or one that it does not know, it is the longest "
+            "time. Checks that never take more than 0.01 s are left out.",
             table(["check", "correct code", "one mistake", "two mistakes", "unknown mistake"], rows),
         ]
     )
