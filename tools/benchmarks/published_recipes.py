@@ -182,8 +182,8 @@ RECIPES = {
         settings="patch 7, dim 64, 6 layers, 8 heads, mlp 128, no dropout, Adam 3e-3 throughout, batch 100",
         adapted="normalised by Fashion-MNIST's mean and deviation; trained on if 25 epochs end before the time does. "
         "The model is that of vit-pytorch's first versions, which the article used: attention heads of width 8, scores "
-        "divided by the root of 64 instead of 8, no norm before the classifier of two layers. Width 64, as today, would "
-        "be slower. We found the article's code only in copies of its readers",
+        "divided by the root of 64 instead of 8, no norm before the classifier of two layers. Width 64, as today, "
+        "would be slower. We found the article's code only in copies of its readers",
         batch_size=100,
         normalized=True,
         model=vit_pytorch_model,
