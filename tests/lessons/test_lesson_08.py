@@ -127,6 +127,8 @@ def test_a_lead_of_one_image_the_spread_of_360_images_and_the_losses_after_600_s
         for method in ("CNN from scratch", "fine-tuning", "ViT from scratch", "linear probe")
     )
     assert (tuned.amin(1) - scratch.amax(1))[2].item() == pytest.approx(100 / 360, abs=1e-3)
+    errors = [100 - values.median(1).values for values in (tuned, scratch)]
+    assert all(0.4 < ratio < 0.55 for ratio in (errors[0] / errors[1]).tolist())  # about half
     shares = torch.cat([values.median(1).values for values in (cnn, tuned, scratch, probe)]) / 100
     spread = 100 * (shares * (1 - shares) / 360).sqrt()
     assert (round(spread.min().item(), 1), round(spread.max().item(), 1)) == (0.5, 2.3)
