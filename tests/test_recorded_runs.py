@@ -66,13 +66,13 @@ def test_the_page_concludes_from_the_ablation_of_best_what_the_runs_show():
     gains = gains_in("best_ablation")
     points = {change: [round(-gain) for gain in values] for change, values in gains.items()}
     assert {run["config"]["seed"] for run in ALL_RUNS["best_ablation"]} == {0, 1, 2}
-    assert points.pop("AdamW for all parameters") == [13, 13, 12]
-    assert points.pop("large images from the first step on") == [9, 9, 7]
-    assert points.pop("no positions") == [7, 7, 7]
-    assert points.pop("class token") == [2, 3, 2]
-    assert points.pop("constant rate with a linear end") == [-4, -4, -4]
+    assert points.pop("AdamW for all parameters") == [13, 13, 13]
+    assert points.pop("large images from the first step on") == [9, 9, 8]
+    assert points.pop("no positions") == [8, 8, 7]
+    assert points.pop("cosine after the warm-up") == [4, 4, 4]
+    assert points.pop("class token") == [2, 2, 1]
     assert len(points) == 5
-    assert all(abs(round(gain, 1)) <= 1 for change in points for gain in gains[change])
+    assert all(abs(round(gain, 1)) <= 1.2 for change in points for gain in gains[change])
 
 
 def test_best_reduces_the_photos_as_the_page_says():

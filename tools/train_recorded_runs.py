@@ -41,17 +41,17 @@ ABLATION = {  # the quick preset of Fashion-MNIST, and what is changed
     "patch 4": "--patch-size 4",
 }
 ABLATION_OF_BEST = {  # the preset best of CIFAR-10, a fifth of its epochs, and what is changed
-    "the preset with a cosine": "--cooldown 0 --epochs 4",
-    "AdamW for all parameters": "--cooldown 0 --epochs 4 --optimizer adamw --peak-lr 2e-3",
-    "large images from the first step on": "--cooldown 0 --epochs 1.4 --small-share 0",  # what the same minutes allow
-    "class token": "--cooldown 0 --epochs 4 --pool token",
-    "no positions": "--cooldown 0 --epochs 4 --no-positions",
-    "no shifts": "--cooldown 0 --epochs 4 --crop 0",
-    "no mirror images": "--cooldown 0 --epochs 4 --no-flip",
-    "no warm-up": "--cooldown 0 --epochs 4 --warmup 0",
-    "no weight decay": "--cooldown 0 --epochs 4 --weight-decay 0",
-    "no label smoothing": "--cooldown 0 --epochs 4 --label-smoothing 0",
-    "constant rate with a linear end": "--epochs 4",  # the preset
+    "the preset": "--epochs 4",
+    "cosine after the warm-up": "--cooldown 0 --epochs 4",
+    "AdamW for all parameters": "--epochs 4 --optimizer adamw --peak-lr 2e-3",
+    "large images from the first step on": "--epochs 1.4 --small-share 0",  # what the same minutes allow
+    "class token": "--epochs 4 --pool token",
+    "no positions": "--epochs 4 --no-positions",
+    "no shifts": "--epochs 4 --crop 0",
+    "no mirror images": "--epochs 4 --no-flip",
+    "no warm-up": "--epochs 4 --warmup 0",
+    "no weight decay": "--epochs 4 --weight-decay 0",
+    "no label smoothing": "--epochs 4 --label-smoothing 0",
 }
 # What other pages train on CIFAR-10, with the course's model and trainer: size of the model, dropout, optimizer (Adam's
 # weight decay as AdamW's), learning rate, warm-up, batch, label smoothing, mirror images and shifts, no clipping. The
