@@ -330,8 +330,8 @@ of the 5,000 validation images, so the standard error of each is about 0.7 point
 Muon matters most: with AdamW, the accuracy is 13 points lower. With the same amount of computation, omitting the
 smaller images costs 8 to 9 points. Omitting the position embeddings costs 7 to 8, although the quick preset above
 hardly needs them for its four large patches. The cosine costs about 4 points, and the class token instead of mean
-pooling 1 to 2. The other five changes make a difference of about one point at most. Four epochs are too few to overfit,
-so this table cannot show what shifts, mirror images, weight decay and label smoothing are worth.
+pooling 1 to 2. The other five changes make a difference of 1.2 points at most. Four epochs are too few to overfit, so
+this table cannot show what shifts, mirror images, weight decay and label smoothing are worth.
 
 ## The commands
 
