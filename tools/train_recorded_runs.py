@@ -2,7 +2,7 @@
 
     python -m tools.train_recorded_runs             all of them: about ten hours on two cores
     python -m tools.train_recorded_runs cifar10     one group: digits, fashion_mnist, cifar10, best, published,
-                                                    ablation, best_ablation
+                                                    ablation, best_ablation, full_ablation
 
 Runs go one after another, so that none slows another down; those of the ablations, which use one core each, two at
 a time. A run is recorded when it ends, one that was interrupted is resumed, and a finished one is read again: delete
@@ -53,6 +53,7 @@ ABLATION_OF_BEST = {  # the preset best of CIFAR-10, a fifth of its epochs, and 
     "no weight decay": "--epochs 4 --weight-decay 0",
     "no label smoothing": "--epochs 4 --label-smoothing 0",
 }
+FULL_LENGTH = ("no shifts", "no mirror images", "no label smoothing")  # of these, what more epochs may need
 # What other pages train on CIFAR-10, with the course's model and trainer: size of the model, dropout, optimizer (Adam's
 # weight decay as AdamW's), learning rate, warm-up, batch, label smoothing, mirror images and shifts, no clipping. The
 # schedule is shortened to the epochs that two cores train in half an hour; strong augmentation, stochastic depth and
@@ -98,6 +99,12 @@ def recorded_runs() -> dict[str, dict[str, str]]:
             f"best, {change}, seed {seed}": f"--dataset cifar10 --preset best --threads 1 {options} --seed {seed}"
             for seed in range(3)
             for change, options in ABLATION_OF_BEST.items()
+        },
+        "full_ablation": {
+            f"best, {change}, 20 epochs, seed {seed}": f"--dataset cifar10 --preset best --threads 1 "
+            f"{ABLATION_OF_BEST[change].removeprefix('--epochs 4 ')} --seed {seed}"
+            for seed in range(3)
+            for change in FULL_LENGTH
         },
     }
 
