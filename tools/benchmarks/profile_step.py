@@ -27,7 +27,7 @@ GROUPS = {  # the first pattern that an operator's name matches
     "softmax": r"softmax",
     "copies": r"aten::(copy_|cat|clone|_to_copy|contiguous|select_backward|slice_backward|fill_|zero_)",
     "sums": r"aten::(sum|mean)",
-    "sums and products by element": r"aten::(add|mul|sub|div|neg|pow|sqrt)_?$",
+    "elementwise operations": r"aten::(add|mul|sub|div|neg|pow|sqrt)_?$",
 }
 
 

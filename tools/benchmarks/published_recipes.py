@@ -147,7 +147,7 @@ RECIPES = {
         "and a hundredth from 150, batch 128, flips and resized crops",
         # versions of the notebook differ in one dropout: on the attention weights (with Lightning 2, taken here),
         # behind attention (before that), or neither (in Lightning's own copy)
-        adapted="one channel of 28 pixels instead of three of 32, normalised by Fashion-MNIST's mean and deviation; "
+        adapted="one channel of 28 pixels instead of three of 32, normalized by Fashion-MNIST's mean and deviation; "
         "crops of fractions of a pixel; the last, smaller batch of an epoch is used too",
         batch_size=128,
         normalized=True,
@@ -163,7 +163,7 @@ RECIPES = {
         "vision-transformer.md",
         published_for="Fashion-MNIST, 10 epochs",
         # SGD without momentum, no clipping, first weights as PyTorch draws them: d2l's Module and Trainer add nothing
-        settings="28 pixels resized to 96, not normalised; patch 16, dim 512, 2 layers, 8 heads, mlp 2048, dropout "
+        settings="28 pixels resized to 96, not normalized; patch 16, dim 512, 2 layers, 8 heads, mlp 2048, dropout "
         "0.1, SGD 0.1 without momentum, batch 128",
         adapted="resized batch by batch in floating point instead of image by image in bytes",
         batch_size=128,
@@ -180,10 +180,10 @@ RECIPES = {
         checked="https://github.com/lordrebel/mnist-vit/blob/main/model.py",
         published_for="MNIST, 25 epochs",
         settings="patch 7, dim 64, 6 layers, 8 heads, mlp 128, no dropout, Adam 3e-3 throughout, batch 100",
-        adapted="normalised by Fashion-MNIST's mean and deviation; trained on if 25 epochs end before the time does. "
-        "The model is that of vit-pytorch's first versions, which the article used: attention heads of width 8, scores "
-        "divided by the root of 64 instead of 8, no norm before the classifier of two layers. Width 64, as today, "
-        "would be slower. We found the article's code only in copies of its readers",
+        adapted="normalized by Fashion-MNIST's mean and deviation; training goes on if 25 epochs end before the time "
+        "does. The model is that of vit-pytorch's first versions, which the article used: attention heads of width 8, "
+        "scores divided by √64 instead of √8, no norm before the two-layer classifier. Width 64, as today, would be "
+        "slower. We found the article's code only in readers' copies",
         batch_size=100,
         normalized=True,
         model=vit_pytorch_model,

@@ -95,7 +95,7 @@ def with_range(values: list[float], form: str) -> str:
 
 def machine_line(machine: dict) -> str:
     """Return what a log says of the machine, the versions and the date."""
-    load = f" Load average before: {machine['load']:.1f}." if machine["load"] is not None else ""
+    load = f" Load average before the measurements: {machine['load']:.1f}." if machine["load"] is not None else ""
     return (
         f"{machine['date'][:10]}, {machine['processor']}, {machine['cores']} cores, threads: {machine['threads']}, "
         f"{machine['system']}, Python {machine['python']}, PyTorch {machine['torch']}. "
@@ -110,16 +110,16 @@ def throughput_section(log: dict) -> str:
         machine_line(log["machine"]),
         f"Published models that ran: {ran}.",
         *(f"{name} did not run: {why}" for name, why in log["missing"].items()),
-        f"There are {log['rounds']} rounds. In each round, every model takes one step on the same images with the same "
-        "AdamW, and the order of the models changes. Times and speeds are medians with quartiles in parentheses. The "
-        "speed is the median of the ratios, round by round, to the published model with the lowest median time; values "
-        "above 1 are faster. The share of the peak compares the computed FLOPs of the matrix multiplications with the "
-        "measured peak.",
+        f"There are {log['rounds']} rounds. In each, every model takes one step on the same images, in changing order: "
+        "a forward pass, or a training step with the same AdamW. Times and speeds are medians with quartiles in "
+        "parentheses. The speed of a model is the time of the published model with the lowest median time, divided by "
+        "the model's own time in the same round, so values above 1 are faster. The share of the peak is the FLOPs of "
+        "the matrix multiplications, by formula, per second, divided by the measured peak.",
     ]
     for entry in log["cases"]:
         parts += [f"### {entry['case']}, batch of {entry['batch']}: {entry['mode']}", *_throughput_case(log, entry)]
     differences = {model["name"]: model["difference"] for model in log["models"] if model["difference"]}
-    parts += [f"{name} has other parameters than the rest: {difference}." for name, difference in differences.items()]
+    parts += [f"The parameters of {name} differ: {difference}." for name, difference in differences.items()]
     parts.append(MEMORY if any("memory" in model for model in log["models"]) else NO_MEMORY)
     return "\n\n".join(parts)
 
@@ -149,8 +149,8 @@ def _findings(entry: dict, reference: str | None) -> list[str]:
     if reference:
         speed = statistics.median(speeds(entry, ours, reference))
         sentences.append(
-            f"{ours} reaches {speed:.2f} of the speed of {reference}, the fastest published model here. The course's "
-            f"aim of at least {WANTED_SPEED} is {'met' if speed >= WANTED_SPEED else 'missed'}."
+            f"{ours} is {speed:.2f} times as fast as {reference}, the published model with the lowest median time. The "
+            f"course's aim of at least {WANTED_SPEED} is {'met' if speed >= WANTED_SPEED else 'missed'}."
         )
     for compiled in others:
         sentences.append(
@@ -165,12 +165,16 @@ def _findings(entry: dict, reference: str | None) -> list[str]:
 def profile_section(log: dict) -> str:
     """Return a table for each case: milliseconds a step by group of operators."""
     parts = [machine_line(log["machine"])]
-    parts.append("Profiling slows the libraries by different amounts, so do not compare these totals with those above.")
+    parts.append(
+        f"These are means over {log['steps']} steps of separate, profiled runs, so do not compare their totals with "
+        "the times above. Where a library computes attention without PyTorch's fused function, its time is part of "
+        "the matrix multiplications, the softmax and the copies."
+    )
     for case, mode in dict.fromkeys((row["case"], row["mode"]) for row in log["rows"]):
         columns = {row["name"]: row["groups"] for row in log["rows"] if (row["case"], row["mode"]) == (case, mode)}
         groups = [group for group in next(iter(columns.values())) if any(column[group] for column in columns.values())]
         totals = [sum(column.values()) for column in columns.values()]
-        rows = [["together", *(f"{1e3 * total:.1f}" for total in totals)]]
+        rows = [["total", *(f"{1e3 * total:.1f}" for total in totals)]]
         for group in reversed(groups):
             shares = [(column[group], total) for column, total in zip(columns.values(), totals, strict=True)]
             rows.insert(0, [group, *(f"{1e3 * seconds:.1f} ({seconds / total:.0%})" for seconds, total in shares)])
@@ -181,7 +185,7 @@ def profile_section(log: dict) -> str:
 def precision_section(log: dict) -> str:
     """Return the section of a training step in float32 and in bfloat16."""
     rows = []
-    for key, instructions in (("cases", ", ".join(log["machine"]["bfloat16"]) or "none"), ("without", "switched off")):
+    for key, instructions in (("cases", ", ".join(log["machine"]["bfloat16"]) or "none"), ("without", "at most AVX2")):
         for entry in log[key]:
             times = [with_range([1000 * value for value in values], ".1f") for values in entry["seconds"].values()]
             rows.append([entry["case"], instructions, *times, with_range(speeds(entry, "bfloat16", "float32"), ".2f")])
@@ -191,9 +195,9 @@ def precision_section(log: dict) -> str:
             machine_line(log["machine"]),
             f"There are {log['rounds']} rounds of alternating training steps. With bfloat16, the forward pass uses "
             "`torch.autocast`. The speed is that of bfloat16 relative to float32 in the same round. In the last two "
-            "rows, the library that computes the matrix products uses no instructions newer than AVX2. Compare times "
-            "within a row only, because the load of the machine varied.",
-            table(["case", "bfloat16 instructions", "float32, ms a step", "bfloat16, ms a step", "speed"], rows),
+            "rows, oneDNN, which computes the matrix products, uses no instructions newer than AVX2, as on older "
+            "processors. Compare times within a row only, because the load on the machine varied.",
+            table(["case", "instructions", "float32, ms a step", "bfloat16, ms a step", "speed"], rows),
             f"Digits, {log['epochs']} epochs, validation accuracy by seed: "
             + "; ".join(f"{name} {values}" for name, values in scores.items())
             + ".",
@@ -213,7 +217,7 @@ def time_to_accuracy_section(log: dict) -> str:
         cells = [accuracies.get(budget, "–") for budget in budgets]
         lines.append([recipe + source, f"{runs[0]['parameters']:,}", *cells])
     header = ["recipe", "parameters", *(f"after {budget:g} s" for budget in budgets)]
-    measure = "This is the test accuracy by seconds of training; a dash means that it was not measured."
+    measure = "The table shows the test accuracy after so many seconds of training; a dash means not measured."
     parts = [machine_line(log["machine"]), measure, table(header, lines)]
     return "\n\n".join([*parts, *_reached(log["reached"]), *log["notes"]])
 
@@ -228,8 +232,8 @@ def _reached(rows: list[dict]) -> list[str]:
             part = row["seconds"] / row["budget"]
             ours, share, in_time = f"{row['seconds']:.0f} s", f"{part:.0%}", "yes" if part <= WANTED_TIME else "no"
         lines.append([row["recipe"], f"{row['budget']:g} s", f"{row['accuracy']:.1%}", ours, share, in_time])
-    header = ["best published recipe", "its time", "its accuracy", "our time to beat it", "ours / its"]
-    return [table([*header, f"at most 1/{1 / WANTED_TIME:.0f}"], lines)] if lines else []
+    header = ["best of the three", "its time", "its accuracy", "our time to beat it", "ours / its"]
+    return [table([*header, f"aim: at most 1/{1 / WANTED_TIME:.0f}"], lines)] if lines else []
 
 
 def checks_section(log: dict) -> str:
@@ -240,9 +244,9 @@ def checks_section(log: dict) -> str:
     return "\n\n".join(
         [
             machine_line(log["machine"]),
-            "This is the processor time of each check in seconds, on one thread. For code with one mistake that the "
-            f"check knows, two such mistakes ({log['pairs']} pairs) or one that it does not know, it is the longest "
-            "time. Checks that never take more than 0.01 s are left out.",
+            "The table shows the processor time of each check in seconds, on one thread: for correct code, and the "
+            f"longest for code with one mistake that the check knows, with two of them ({log['pairs']} pairs in all), "
+            "or with one that it does not know. Checks that never take more than 0.01 s are left out.",
             table(["check", "correct code", "one mistake", "two mistakes", "unknown mistake"], rows),
         ]
     )

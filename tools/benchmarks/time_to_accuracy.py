@@ -70,10 +70,11 @@ def _notes(runs: Sequence[dict]) -> list[str]:
     losses = {run["recipe"]: f" Training loss in its last seconds: {run['slices'][-1]['loss']}." for run in runs}
     return [
         "Each published recipe ran once, with its own schedule. Ours ran once for each time limit, because its "
-        "learning rate decays to the end of the run. A run that exceeded its limit was repeated. The clock stops while "
-        "a model is validated, tested or saved. All recipes train on the same images, which are kept in memory.",
-        "The published recipes were implemented again from their pages, with the same model, initial weights, dropout, "
-        "optimizer, learning rate, batch size and augmentation. We made them as fast as we could, with written-out "
+        "learning rate decays over the run; our time to beat a recipe is the shortest limit that was enough. A run "
+        "that exceeded its limit was repeated. The clock stops while a model is validated, tested or saved. All "
+        "recipes train on the same images, which are kept in memory.",
+        "We wrote the published recipes anew and kept their model, initialization, dropout, optimizer, learning rate, "
+        "batch size and augmentation, except for the changes below. We made them as fast as we could, with written-out "
         "attention where that is faster, a fused optimizer, one channel, and augmentation and resizing of whole "
         "batches. The time limits cut off schedules that were meant for longer runs.",
         *(
@@ -95,10 +96,10 @@ def _disturbance(runs: Sequence[dict]) -> list[str]:
 
     loads = [load for run in runs for load in run["load"] if load is not None]
     run = min(runs, key=evenness)
-    sentences = [f"The load average was {min(loads):g} to {max(loads):g} before and after runs."] if loads else []
+    sentences = [f"Before and after each run, the load average was {min(loads):g} to {max(loads):g}."] if loads else []
     sentences.append(
-        f"In parts of {timed_runs.SLICE:g} s, no run fell below {evenness(run):.0%} of its median speed (the slowest: "
-        f"{_title(run['recipe'])}, {run['budget']:g} s)."
+        f"Divided into parts of {timed_runs.SLICE:g} s, no run fell below {evenness(run):.0%} of its own median speed; "
+        f"{_title(run['recipe'])} ({run['budget']:g} s) varied most."
     )
     over = [test for run in runs if run["recipe"] == OURS for test in run["tests"] if test["seconds"] > test["mark"]]
     sentences += [f"Our run of {test['mark']:g} s took {test['seconds']:.1f} s." for test in over]
