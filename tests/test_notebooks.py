@@ -47,6 +47,14 @@ def good_notebook():
     return notebook
 
 
+def test_the_sources_of_the_assignments_find_the_grader(tmp_path, monkeypatch):
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    path = tmp_path / "source.ipynb"
+    nbformat.write(new_notebook(cells=[new_code_cell("from grader import hidden\nhidden.__name__")]), path)
+    _, notebook = execute_notebooks.execute(path)
+    assert notebook.cells[0].outputs[0].data == {"text/plain": "'grader.hidden'"}
+
+
 def test_the_solved_editions_differ_in_their_stubs_alone(tmp_path):
     solve_lessons.main(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"solved_{path.name}" for path in lessons()]

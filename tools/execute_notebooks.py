@@ -16,6 +16,7 @@ import base64
 import copy
 import hashlib
 import io
+import os
 import re
 import sys
 from pathlib import Path
@@ -29,7 +30,8 @@ from tools.lesson_figures import WIDTH, stills
 from tools.site_links import ROOT, lessons
 from vit_course.explore.figure import STORED
 
-SOURCES = sorted((ROOT / "notebooks" / "assignments" / "source").glob("*/*.ipynb"))
+ASSIGNMENTS = ROOT / "notebooks" / "assignments"  # where the sources' hidden tests find the grader
+SOURCES = sorted((ASSIGNMENTS / "source").glob("*/*.ipynb"))
 METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -100,7 +102,8 @@ def execute(path: Path, *, refresh: bool = False) -> tuple[nbformat.NotebookNode
     stored = nbformat.read(path, as_version=4)
     notebook = copy.deepcopy(stored)
     where = {"metadata": {"path": str(path.parent)}}
-    NotebookClient(notebook, timeout=TIMEOUT, resources=where, extra_arguments=["--log-level=ERROR"]).execute()
+    client = NotebookClient(notebook, timeout=TIMEOUT, resources=where, extra_arguments=["--log-level=ERROR"])
+    client.execute(env=os.environ | {"PYTHONPATH": str(ASSIGNMENTS)})
     add_stills(notebook)
     normalize(notebook, None if refresh else stored)
     return stored, notebook
