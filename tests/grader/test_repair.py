@@ -13,8 +13,8 @@ from course import ANSWER, SOLUTION, handed_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grader import intake
-from grader.intake import Unreadable, find_notebook, read_notebook
+from grader import read_submission
+from grader.read_submission import Unreadable, find_notebook, read_notebook
 from grader.release import graded_edition
 from grader.repair import NOT_FOUND, repair
 from grader.source import is_test, nbgrader_of
@@ -303,7 +303,7 @@ def test_what_is_no_file(tmp_path):
 
 
 def test_what_is_too_large(tmp_path, monkeypatch):
-    monkeypatch.setattr(intake, "MEGABYTES", 0.001)
+    monkeypatch.setattr(read_submission, "MEGABYTES", 0.001)
     path = tmp_path / "assignment_01.ipynb"
     path.write_text(good() + " " * 1000, encoding="utf-8")
     with pytest.raises(Unreadable, match="Clear all outputs"):

@@ -32,6 +32,8 @@ import re
 import statistics
 from pathlib import Path
 
+from tools.benchmarks.cases import CASES
+
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 PAGE = FOLDER / "README.md"
 THROUGHPUT = FOLDER / "results" / "throughput.json"
@@ -44,8 +46,9 @@ WANTED_TIME = 1 / 3  # of the published recipe's
 
 HEAD = """# Benchmarks
 
-This page compares the speed of the course's model with published ones. `tools/benchmarks/report.py` writes it from the
-logs in `results/`, and `make rebuild WHAT=benchmarks` repeats the measurements.
+This page compares the speed of the course's model with that of published ones, and shows how long its checks take.
+`tools/benchmarks/report.py` writes it from the logs in `results/`, and `make rebuild WHAT=benchmarks` repeats the
+measurements.
 """
 MEMORY = (
     "Memory is the peak resident memory of a new process during two steps, minus that before the model was built. "
@@ -108,13 +111,14 @@ def throughput_section(log: dict) -> str:
     ran = ", ".join(f"{name} {number}" for name, number in log["versions"].items()) or "none"
     parts = [
         machine_line(log["machine"]),
-        f"Published models that ran: {ran}.",
+        f"Published models that ran, with the versions of their libraries: {ran}.",
         *(f"{name} did not run: {why}" for name, why in log["missing"].items()),
-        f"There are {log['rounds']} rounds. In each, every model takes one step on the same images, in changing order: "
-        "a forward pass, or a training step with the same AdamW. Times and speeds are medians with quartiles in "
-        "parentheses. The speed of a model is the time of the published model with the lowest median time, divided by "
-        "the model's own time in the same round, so values above 1 are faster. The share of the peak is the FLOPs of "
-        "the matrix multiplications, by formula, per second, divided by the measured peak.",
+        f"There are {log['rounds']} rounds. In each, every model, in changing order, takes one step on the same "
+        "images: a forward pass, or a training step with the same AdamW. Times and speeds are medians with quartiles "
+        "in parentheses. The speed of a model is the time of the published model with the lowest median time, divided "
+        "by the model's own time in the same round, so values above 1 are faster; the order can differ from that of "
+        "the medians. The share of the peak is the FLOPs of the matrix multiplications, by formula, per second, "
+        f"divided by the measured peak. {_small_model()}",
     ]
     for entry in log["cases"]:
         parts += [f"### {entry['case']}, batch of {entry['batch']}: {entry['mode']}", *_throughput_case(log, entry)]
@@ -122,6 +126,15 @@ def throughput_section(log: dict) -> str:
     parts += [f"The parameters of {name} differ: {difference}." for name, difference in differences.items()]
     parts.append(MEMORY if any("memory" in model for model in log["models"]) else NO_MEMORY)
     return "\n\n".join(parts)
+
+
+def _small_model() -> str:
+    """Return a sentence on the sizes of the model for 28 pixels; those of Ti/16 are the paper's."""
+    sizes = CASES["px28"].sizes
+    return (
+        f"The model for 28 pixels has {sizes['num_layers']} blocks of width {sizes['hidden_dim']} with "
+        f"{sizes['num_heads']} heads, and an MLP of width {sizes['mlp_dim']}."
+    )
 
 
 def _throughput_case(log: dict, entry: dict) -> list[str]:
@@ -166,9 +179,9 @@ def profile_section(log: dict) -> str:
     """Return a table for each case: milliseconds a step by group of operators."""
     parts = [machine_line(log["machine"])]
     parts.append(
-        f"These are means over {log['steps']} steps of separate, profiled runs, so do not compare their totals with "
-        "the times above. Where a library computes attention without PyTorch's fused function, its time is part of "
-        "the matrix multiplications, the softmax and the copies."
+        f"These are means over {log['steps']} steps of separate, profiled runs, so do not compare the totals with each "
+        "other or with the times above. Attention without PyTorch's fused function counts as matrix multiplications, "
+        "softmax, copies and elementwise operations."
     )
     for case, mode in dict.fromkeys((row["case"], row["mode"]) for row in log["rows"]):
         columns = {row["name"]: row["groups"] for row in log["rows"] if (row["case"], row["mode"]) == (case, mode)}
@@ -195,10 +208,10 @@ def precision_section(log: dict) -> str:
             machine_line(log["machine"]),
             f"There are {log['rounds']} rounds of alternating training steps. With bfloat16, the forward pass uses "
             "`torch.autocast`. The speed is that of bfloat16 relative to float32 in the same round. In the last two "
-            "rows, oneDNN, which computes the matrix products, uses no instructions newer than AVX2, as on older "
+            "rows, oneDNN, which computes the bfloat16 products, uses no instructions newer than AVX2, as on older "
             "processors. Compare times within a row only, because the load on the machine varied.",
             table(["case", "instructions", "float32, ms a step", "bfloat16, ms a step", "speed"], rows),
-            f"Digits, {log['epochs']} epochs, validation accuracy by seed: "
+            f"Validation accuracy on the digits after {log['epochs']} epochs of lesson 6's recipe, by seed: "
             + "; ".join(f"{name} {values}" for name, values in scores.items())
             + ".",
         ]
@@ -244,9 +257,10 @@ def checks_section(log: dict) -> str:
     return "\n\n".join(
         [
             machine_line(log["machine"]),
-            "The table shows the processor time of each check in seconds, on one thread: for correct code, and the "
-            f"longest for code with one mistake that the check knows, with two of them ({log['pairs']} pairs in all), "
-            "or with one that it does not know. Checks that never take more than 0.01 s are left out.",
+            "The table shows how many seconds of processor time each check of a reader's code takes on one thread: for "
+            "correct code, and the longest time for code with one mistake that the check knows, with two of them "
+            f"({log['pairs']} pairs in all), or with one that it does not know. Checks that never take more than "
+            "0.01 s are left out.",
             table(["check", "correct code", "one mistake", "two mistakes", "unknown mistake"], rows),
         ]
     )

@@ -79,7 +79,7 @@ def _notes(runs: Sequence[dict]) -> list[str]:
         "batches. The time limits cut off schedules that were meant for longer runs.",
         *(
             f"{recipe.title}, published for {recipe.published_for}: {recipe.settings}. Changed: {recipe.adapted}. "
-            f"Read at <{recipe.checked}>.{losses.get(name, '')}"
+            f"Source: <{recipe.checked}>.{losses.get(name, '')}"
             for name, recipe in RECIPES.items()
         ),
     ]
@@ -96,9 +96,12 @@ def _disturbance(runs: Sequence[dict]) -> list[str]:
 
     loads = [load for run in runs for load in run["load"] if load is not None]
     run = min(runs, key=evenness)
-    sentences = [f"Before and after each run, the load average was {min(loads):g} to {max(loads):g}."] if loads else []
+    sentences = []
+    if loads:
+        load = f"{min(loads):g} to {max(loads):g}"
+        sentences.append(f"The load average around the runs, which they raise themselves, was {load}.")
     sentences.append(
-        f"Divided into parts of {timed_runs.SLICE:g} s, no run fell below {evenness(run):.0%} of its own median speed; "
+        f"No part of {timed_runs.SLICE:g} s fell below {evenness(run):.0%} of the median speed of its run; "
         f"{_title(run['recipe'])} ({run['budget']:g} s) varied most."
     )
     over = [test for run in runs if run["recipe"] == OURS for test in run["tests"] if test["seconds"] > test["mark"]]

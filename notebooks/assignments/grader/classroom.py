@@ -23,8 +23,8 @@ from grader import own_parts
 from grader.confine import Limits
 from grader.files import Stop
 from grader.gradebook import MARK, ClassFolder
-from grader.intake import MEGABYTES, Unreadable, find_notebook, read_notebook
 from grader.pool import grade_one, run_jobs
+from grader.read_submission import MEGABYTES, Unreadable, find_notebook, read_notebook
 from grader.release import graded_edition
 from grader.repair import repair
 from grader.roster import WHICH, is_student_id

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from grader import hidden
-from grader.intake import Unreadable, read_text
+from grader.read_submission import Unreadable, read_text
 
 FILE = "my_vit.py"
 INSTEAD = "the course's version was used instead"

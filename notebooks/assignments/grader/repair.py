@@ -10,7 +10,7 @@ import re
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from grader.intake import HandedCell
+from grader.read_submission import HandedCell
 from grader.release import graded_edition, student_edition
 from grader.source import Source, heading_of, is_answer, is_test, is_theirs, nbgrader_of
 
