@@ -11,8 +11,6 @@ import torch
 # Before the package is imported for the first time. At a reader's, nothing is checked and nothing is slower.
 jaxtyping.install_import_hook("vit_course", "beartype.beartype")
 
-from support import as_run_by_readers  # noqa: E402 -- it imports the package
-
 
 @pytest.fixture(autouse=True)
 def same_random_numbers():
@@ -21,7 +19,6 @@ def same_random_numbers():
 
 
 @pytest.fixture
-def as_readers_run_it():
+def as_readers_run_it(monkeypatch):
     """Switch the checking of types off, so that the package's own messages speak."""
-    with as_run_by_readers():
-        yield
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)

@@ -1,10 +1,12 @@
 """The six test images, the digits and labelled images; bad files: test_bad_input.py."""
 
 import numpy as np
+import pytest
 import torch
 from support import assert_equal
 
 from tools.draw_test_images import make_test_images
+from vit_course import transfer
 from vit_course.data import LabelledImages, load_dataset, load_test_images
 from vit_course.resource_files import resource
 
@@ -76,3 +78,13 @@ def test_split_covers_everything_once():
 
 
 # The first thousand images of Fashion-MNIST's test set
+
+
+def test_few_labels_draws_each_class_equally_often_and_repeatably():
+    digits = load_dataset("digits")[0]
+    few, again, other = (transfer.few_labels(digits, 7, seed=seed) for seed in (0, 0, 1))
+    assert few.labels.bincount().tolist() == [7] * 10
+    assert torch.equal(few.images, again.images)
+    assert not torch.equal(few.images, other.images)
+    with pytest.raises(ValueError, match="per_class"):
+        transfer.few_labels(digits, 1000, seed=0)

@@ -8,7 +8,6 @@ from vit_course import ImageEmbedding, PatchEmbedding, patchify, unpatchify
 
 # channels, height, width, patch size: colour and grey, square and rectangular, odd patches, one patch, single pixels
 CUTS = [(3, 8, 12, 4), (1, 12, 8, 2), (2, 10, 15, 5), (3, 6, 9, 3), (1, 7, 7, 7), (3, 2, 3, 1)]
-SIZES = dict(image_size=(8, 12), patch_size=4, hidden_dim=16)
 
 
 @pytest.mark.parametrize(("channels", "height", "width", "patch_size"), CUTS)

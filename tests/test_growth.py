@@ -11,15 +11,10 @@ SIZES = dict(patch_size=4, num_layers=2, num_heads=2, hidden_dim=16, mlp_dim=24,
 POSITIONS = "embedding.pos_embedding"
 
 
-def model_of(image_size: tuple[int, int]) -> VisionTransformer:
-    torch.manual_seed(0)
-    model = VisionTransformer(image_size=image_size, **SIZES)
-    torch.nn.init.normal_(model.head.weight)
-    return model
-
-
 def test_smaller_images_pass_through_the_same_weights_with_interpolated_positions():
-    whole, small, images = model_of((16, 24)), model_of((8, 12)), torch.randn(3, 3, 8, 12)
+    whole, small = (VisionTransformer(image_size=size, **SIZES) for size in ((16, 24), (8, 12)))
+    torch.nn.init.normal_(whole.head.weight)
+    images = torch.randn(3, 3, 8, 12)
     state = whole.state_dict()
     small.load_state_dict(state | {POSITIONS: resize_positions(state[POSITIONS], (4, 6), (2, 3))})
     any_size = AnySize(whole, SIZES | dict(image_size=(16, 24)))

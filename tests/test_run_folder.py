@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from support import SMALL, randomize_
+from support import SMALL, Harmful, randomize_
 
 from vit_course import VisionTransformer, weights
 from vit_course.train.run_folder import RunFolder
@@ -54,16 +54,6 @@ def trained(folder):
     return folder.path / "weights.safetensors"
 
 
-class Bomb:
-    """Unpickled, it leaves a file behind."""
-
-    def __init__(self, path: Path) -> None:
-        self.marker = path.with_name("exploded")
-
-    def __reduce__(self):
-        return Path.touch, (self.marker,)
-
-
 def too_wide(path: Path) -> None:
     about = ABOUT | dict(model=SMALL | dict(hidden_dim=15))
     path.write_bytes(weights.packed_with_checksum(load_trained(path)[0].state_dict(), about))
@@ -79,15 +69,15 @@ DAMAGE = {
     "another library's": (lambda path: save_file(dict(a=torch.zeros(3)), path), NOT_OURS),
     "sizes that do not fit": (too_wide, "hidden_dim must be divisible by num_heads=2; got 15"),
     "a flipped bit": (flip_bit, "its contents do not have the SHA-256 that was saved with them"),
-    "a pickle": (lambda path: path.write_bytes(pickle.dumps(Bomb(path))), NOT_OURS),
+    "a pickle": (lambda path: path.write_bytes(pickle.dumps(Harmful())), NOT_OURS),
 }
 
 
 @pytest.mark.parametrize("case", DAMAGE)
-def test_a_file_that_is_no_trained_model_is_refused_and_runs_no_code(case, trained):
+def test_a_file_that_is_no_trained_model_is_refused_and_runs_no_code(case, trained, capsys):
     path, (damage, reason) = trained, DAMAGE[case]
     damage(path)
     message = f"path must be weights.safetensors of a run, or one of 'fashion_mnist'; {path} is not: .*{reason}"
     with pytest.raises(ValueError, match=message):
         load_trained(path)
-    assert not path.with_name("exploded").exists()
+    assert "harm" not in capsys.readouterr().out

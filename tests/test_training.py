@@ -9,13 +9,7 @@ from support import assert_equal, parameters_of, randn, randomize_, small_model
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from vit_course.training import (
-    evaluate,
-    fit,
-    learning_rate_schedule,
-    parameter_groups,
-    train_step,
-)
+from vit_course.training import evaluate, fit, parameter_groups, train_step
 
 
 def batch(count: int = 6, *, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
@@ -29,41 +23,15 @@ def linear_model() -> nn.Sequential:
 
 
 class Spy(nn.Module):
-    """A model without dropout that keeps what it saw: images, its mode, and whether gradients were on."""
+    """A model without dropout that keeps the batches it saw, by its mode."""
 
     def __init__(self):
         super().__init__()
-        self.model = linear_model()
-        self.seen, self.modes, self.gradients = [], [], []
+        self.model, self.seen = linear_model(), {True: [], False: []}
 
     def forward(self, images):
-        self.seen.append(images.detach().clone())
-        self.modes.append(self.training)
-        self.gradients.append(torch.is_grad_enabled())
+        self.seen[self.training].append(images.clone())
         return self.model(images)
-
-    def saw(self, training: bool) -> list[torch.Tensor]:
-        """Return the batches that were seen in this mode."""
-        return [images for images, mode in zip(self.seen, self.modes, strict=True) if mode is training]
-
-
-# The learning rate
-
-
-@pytest.mark.parametrize(
-    ("total_steps", "warmup_steps", "final", "expected"),
-    [
-        (10, 4, 0.0, [0.25, 0.5, 0.75, 1, 0.9330127018922193, 0.75, 0.5, 0.25, 0.0669872981077807, 0, 0, 0]),
-        (5, 2, 0.2, [0.5, 1, 0.8, 0.4, 0.2, 0.2]),
-        (5, 0, 0.0, [1, 0.8535533905932737, 0.5, 0.14644660940672624, 0, 0]),
-        (5, 5, 0.0, [0.2, 0.4, 0.6, 0.8, 1, 0, 0]),
-        (1, 1, 0.0, [1, 0, 0]),
-    ],
-)
-def test_schedule_in_numbers(total_steps, warmup_steps, final, expected):
-    options = dict(total_steps=total_steps, warmup_steps=warmup_steps, peak=1.0, final=final)
-    rates = [learning_rate_schedule(step, **options) for step in range(len(expected))]
-    assert rates == pytest.approx(expected, abs=1e-15)
 
 
 # Weight decay
@@ -131,7 +99,7 @@ def test_fit_equals_a_loop_by_hand():
 def test_every_epoch_takes_every_image_once_in_a_new_order():
     spy = Spy()
     run(spy)
-    trained = spy.saw(training=True)
+    trained = spy.seen[True]
     assert [len(images) for images in trained] == [4, 4, 2] * 3
     orders = []
     for epoch in range(3):
@@ -152,8 +120,8 @@ def test_augment_is_given_every_training_batch_and_its_result_is_used():
     run(spy, augment=augment)
     assert [count for count, _ in calls] == [4, 4, 2] * 3
     assert len({generator for _, generator in calls}) == 1
-    assert [images.unique().tolist() for images in spy.saw(training=True)] == [[float(call)] for call in range(1, 10)]
-    assert_equal(spy.saw(training=False), [VALID_SET.tensors[0]] * 3, atol=0)
+    assert [images.unique().tolist() for images in spy.seen[True]] == [[float(call)] for call in range(1, 10)]
+    assert_equal(spy.seen[False], [VALID_SET.tensors[0]] * 3, atol=0)
 
 
 def test_a_loss_that_is_not_finite_ends_the_training():

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support import SMALL, assert_equal, hugging_face, images_of, parameters_of, randomize_, small_model
+from support import SMALL, Harmful, assert_equal, hugging_face, images_of, parameters_of, randomize_, small_model
 
 from vit_course import VisionTransformer, weights
 from vit_course.weights import load_weights, to_huggingface, to_timm, to_torchvision
@@ -187,13 +187,6 @@ def test_a_trained_model_of_the_course_holds_its_patch_size_itself(tmp_path, cap
     save_file(model.state_dict(), tmp_path / "weights.safetensors", metadata=dict(vit_course=about))
     run(capsys, tmp_path / "weights.safetensors", tmp_path / "timm.safetensors", "--to", "timm")
     same(load_file(tmp_path / "timm.safetensors"), to_timm(model))
-
-
-class Harmful:
-    """What must not be run."""
-
-    def __reduce__(self):
-        return print, ("harm",)
 
 
 NO_TENSORS = "must hold tensors only"

@@ -1,6 +1,5 @@
 """What must hold on every page of the site: each function takes an opened page and returns what is wrong with it."""
 
-import functools
 from importlib.resources import files
 
 from playwright.sync_api import Page, Request
@@ -116,12 +115,6 @@ def show(page: Page, size: dict, theme: str) -> None:
     )
 
 
-@functools.cache
-def axe_source() -> str:
-    """Return the script that looks for barriers; it comes with a Python package."""
-    return (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
-
-
 def barriers(page: Page) -> list[str]:
     """What axe-core calls serious or critical.
 
@@ -129,7 +122,7 @@ def barriers(page: Page) -> list[str]:
     the first is kept and the others become plain, so that a lesson with ten thousand of them takes seconds.
     """
     if not page.evaluate("'axe' in window"):
-        page.evaluate(axe_source())
+        page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8"))
     found = page.evaluate(
         """async () => {
             const seen = new Set();

@@ -2,7 +2,6 @@
 
 import ast
 import functools
-import json
 
 import pytest
 import torch
@@ -128,14 +127,11 @@ def made(call: str, state: dict | None = None):
 
 def write_page(path, views) -> str:
     """Write a page with these figures, as the website has them; return its address."""
-    figures = "".join(f'<div class="cell"><div class="cell_output"></div>{live(stored(view))}</div>' for view in views)
-    page = PAGE.format(scripts=scripts([view.kind for view in views], FIGURES.as_uri()), live=figures, font=FONT)
+    figures = [live(view._repr_mimebundle_()[1][STORED]) for view in views]
+    cells = "".join(f'<div class="cell"><div class="cell_output"></div>{figure}</div>' for figure in figures)
+    page = PAGE.format(scripts=scripts([view.kind for view in views], FIGURES.as_uri()), live=cells, font=FONT)
     path.write_text(page.replace("<meta", HEAD + "<meta", 1), encoding="utf-8")
     return path.as_uri()
-
-
-def stored(view) -> dict:
-    return json.loads(json.dumps(view._repr_mimebundle_()[1][STORED]))
 
 
 def differences(page: Page | Firefox, views) -> list[str]:

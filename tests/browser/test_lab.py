@@ -9,7 +9,7 @@ import sys
 
 import nbformat
 import pytest
-from lab import notebook, run_all
+from lab import choose, notebook, run_all
 from lab_findings import findings, visible_findings
 from playwright.sync_api import expect
 from site_checks import Traffic
@@ -62,8 +62,7 @@ def test_a_save_counts_as_no_change_and_a_cell_of_the_readers_stays(lab, page):
         newest.cells[0].source += " (newer)"
         lesson.write_text(nbformat.writes(newest), encoding="utf-8")
         assert LESSONS[1] in Copies(lab.root).update()[0]
-        page.locator("#jp-MainMenu").get_by_role("menuitem", name="File", exact=True).click()
-        page.locator(".lm-Menu").get_by_role("menuitem", name="Reload Notebook from Disk").click()
+        choose(page, "File", "Reload Notebook from Disk")
         expect(notebook(page).locator("h1, h2, p").filter(has_text="(newer)").first).to_be_visible()
         expect(notebook(page).locator(".jp-CodeCell").first).to_contain_text("print('mine')")
         merged = nbformat.read(lab.root / path, as_version=4)

@@ -32,11 +32,6 @@ class Plain(ast.NodeTransformer):
         return None if not node.body or isinstance(node.body[0], ast.Raise) else node
 
 
-def plain(source: str) -> str:
-    """Return the source of a definition without what a reader does not write."""
-    return ast.unparse(Plain().visit(ast.parse(textwrap.dedent(source))))
-
-
 def plain_source(reference: Callable) -> str:
-    """Return the plain source of a part of the reference."""
-    return plain(inspect.getsource(reference))
+    """Return the source of a part of the reference without what a reader does not write."""
+    return ast.unparse(Plain().visit(ast.parse(textwrap.dedent(inspect.getsource(reference)))))

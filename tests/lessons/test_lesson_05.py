@@ -3,7 +3,6 @@
 import math
 import re
 
-import pytest
 import torch
 from lessons.running import lesson
 from support import parameter_count
@@ -11,30 +10,18 @@ from support import parameter_count
 from vit_course import VARIANTS, VisionTransformer
 
 
-def counted(**sizes):
-    """Return the number of parameters of a model that is built without values."""
-    with torch.device("meta"):
-        return parameter_count(VisionTransformer(**sizes))
-
-
-def rows():
-    """Return the rows of the table of variants, each as a list of its cells."""
+def test_the_table_of_variants():
     text = "\n".join(cell.source for cell in lesson("05").cells if cell.cell_type == "markdown")
-    return [[cell.strip() for cell in row.split("|")[1:-1]] for row in re.findall(r"^\| \S+/\d+ .*$", text, re.M)]
-
-
-@pytest.mark.parametrize("row", rows(), ids=lambda row: row[0])
-def test_the_table_of_variants(row):
-    name, *numbers = row
-    sizes, numbers = VARIANTS[name], [int(number.replace(",", "")) for number in numbers]
-    tokens = (224 // sizes["patch_size"]) ** 2 + 1
-    shown = [sizes["num_layers"], sizes["hidden_dim"], sizes["num_heads"], tokens, counted(image_size=224, **sizes)]
-    assert numbers == shown
-    assert sizes["mlp_dim"] == 4 * sizes["hidden_dim"]
-
-
-def test_all_variants_are_in_the_table():
-    assert [row[0] for row in rows()] == list(VARIANTS)
+    table = [[cell.strip() for cell in row.split("|")[1:-1]] for row in re.findall(r"^\| \S+/\d+ .*$", text, re.M)]
+    assert [row[0] for row in table] == list(VARIANTS)
+    for name, *numbers in table:
+        sizes = VARIANTS[name]
+        with torch.device("meta"):
+            count = parameter_count(VisionTransformer(image_size=224, **sizes))
+        tokens = (224 // sizes["patch_size"]) ** 2 + 1
+        shown = [sizes["num_layers"], sizes["hidden_dim"], sizes["num_heads"], tokens, count]
+        assert [int(number.replace(",", "")) for number in numbers] == shown, name
+        assert sizes["mlp_dim"] == 4 * sizes["hidden_dim"], name
 
 
 def test_the_recap_counts_the_model_for_the_letters():
