@@ -108,7 +108,7 @@ def rate(images=IMAGES, labels=LABELS, dataset=None, **options):
 
 
 def train(**changes):
-    options = dict(train_set=IMAGE_SET, valid_set=IMAGE_SET, epochs=2, batch_size=4, peak_lr=1e-3, progress=False)
+    options = dict(train_set=IMAGE_SET, valid_set=IMAGE_SET, epochs=2, batch_size=4, peak_lr=1e-3)
     return training.fit(copy.deepcopy(MODEL), **options | changes)
 
 

@@ -31,7 +31,6 @@ KINDS = {  # an explorer of each kind, small
     "head_ablation": lambda: explore.head_ablation(small_model(), IMAGES, LABELS),
     "patches": lambda: explore.patches(LETTERS[0, :, :48, :48]),
     "positions": lambda: explore.positions(small_model()),
-    "schedule": lambda: explore.schedule(total_steps=60, warmup_steps=6),
 }
 
 
@@ -155,9 +154,6 @@ WRONG = [
     (partial(explore.patches, LETTERS[0], patch_size=17), "patch_size must be one of 3, 4, 6, 8, 12, 16, 24, 32,"),
     (partial(explore.patches, torch.zeros(3, 97, 101)), "image must have sides with a common patch size; got 97 x 101"),
     (partial(explore.einops, LETTERS[0], operation="pack"), "operation must be one of 'rearrange', 'reduce', 'repeat'"),
-    (partial(explore.schedule, peak=1.0), "peak must lie in 1e-5 to 0.1; got 1.0"),
-    (partial(explore.schedule, total_steps=10, warmup_steps=11), "warmup_steps must be at most total_steps=10; got 11"),
-    (partial(explore.schedule, total_steps=10**6), "total_steps must be at most MOST_STEPS=2000"),
     (partial(ablation, IMAGES, LABELS + 1), "labels must lie in 0 .. 4"),
     (partial(ablation, IMAGES, LABELS, count=0), "count must be a whole number of at least 1"),
     (partial(setattr, KINDS["attention"](), "selected", (2, 0)), "selected must lie in the grid of 2 x 3, counted"),

@@ -34,19 +34,6 @@ def test_attention_maps_are_those_before_any_dropout_and_leave_no_hook():
     assert not any(layer.self_attention._forward_pre_hooks for layer in model.encoder.layers)
 
 
-def cosine(one, other):
-    return sum(x * y for x, y in zip(one, other, strict=True)) / math.hypot(*one) / math.hypot(*other)
-
-
-def test_position_similarity_is_the_cosine_of_every_pair():
-    model = small_model()
-    similarity = inside.position_similarity(model)
-    assert not similarity.requires_grad
-    table = model.embedding.pos_embedding[0, 1:].tolist()
-    expected = torch.tensor([[cosine(one, other) for other in table] for one in table]).double()
-    assert_equal(similarity, expected.reshape(2, 3, 2, 3), atol=1e-6)
-
-
 @pytest.mark.parametrize("sizes", [dict(hidden_dim=64), dict(in_channels=1), dict(in_channels=1, patch_size=2)])
 def test_components_are_the_eigenvectors_of_the_covariance(sizes):
     model = small_model(**sizes)

@@ -70,7 +70,7 @@ TRAIN_SET, VALID_SET = TensorDataset(*batch(10)), TensorDataset(*batch(7, seed=2
 
 def run(model: nn.Module, **options) -> dict[str, list[float]]:
     """Fit with small numbers: 10 images in batches of 4, 4 and 2, three epochs."""
-    options = dict(epochs=3, batch_size=4, peak_lr=1e-2, progress=False) | options
+    options = dict(epochs=3, batch_size=4, peak_lr=1e-2) | options
     return fit(model, TRAIN_SET, VALID_SET, **options)
 
 

@@ -51,7 +51,7 @@ def run(changes: dict, seed: int) -> dict:
     torch.manual_seed(seed)
     model = VisionTransformer(**MODEL)
     start = time.perf_counter()
-    training.fit(model, train_set, valid_set, augment=augment, seed=seed, progress=False, **options)
+    training.fit(model, train_set, valid_set, augment=augment, seed=seed, **options)
     seconds, machine = time.perf_counter() - start, describe()
     valid_loss, valid_accuracy = training.evaluate(model, valid_set)
     places = [(down, right) for down in (-1, 0, 1) for right in (-1, 0, 1) if down or right]

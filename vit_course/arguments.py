@@ -25,31 +25,22 @@ def size_pair(name: str, value: object) -> tuple[int, int]:
     return whole_number(name, value[0]), whole_number(name, value[1])
 
 
-def real_number(name: str, value: object, *, minimum: float = 0.0) -> float:
-    """Return ``value`` as a finite float of at least ``minimum``."""
-    if not isinstance(value, Real) or isinstance(value, bool) or not minimum <= value < math.inf:
-        raise ValueError(f"{name} must be a finite number of at least {minimum:g}; got {value!r}")
-    return float(value)
+def real_number(name: str, value: object) -> None:
+    """Check that ``value`` is a finite number of at least 0."""
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be a finite number of at least 0; got {value!r}")
 
 
-def positive_number(name: str, value: object) -> float:
-    """Return ``value`` as a finite float above 0."""
+def positive_number(name: str, value: object) -> None:
+    """Check that ``value`` is a finite number above 0."""
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 < value < math.inf:
         raise ValueError(f"{name} must be a finite number above 0; got {value!r}")
-    return float(value)
 
 
-def positive_number_or_none(name: str, value: object) -> None:
-    """Check an option that is a finite number above 0, or None if it is not used."""
-    if value is not None:
-        positive_number(name, value)
-
-
-def probability(name: str, value: object) -> float:
-    """Return ``value`` as a float in [0, 1)."""
+def probability(name: str, value: object) -> None:
+    """Check that ``value`` is a number in [0, 1)."""
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= value < 1:
         raise ValueError(f"{name} must be at least 0 and less than 1; got {value!r}")
-    return float(value)
 
 
 def at_most(name: str, value: int | float, limit_name: str, limit: int | float) -> None:
@@ -58,11 +49,10 @@ def at_most(name: str, value: int | float, limit_name: str, limit: int | float) 
         raise ValueError(f"{name} must be at most {limit_name}={limit}; got {value}")
 
 
-def one_of(name: str, value: object, choices: Collection[str]) -> str:
-    """Return ``value`` if it is among ``choices``."""
+def one_of(name: str, value: object, choices: Collection[str]) -> None:
+    """Check that ``value`` is among ``choices``."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
-    return value
 
 
 def float_tensor(name: str, value: object, axes: str) -> Tensor:

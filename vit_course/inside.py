@@ -93,17 +93,6 @@ def attention_distance(
     return torch.stack(layers)
 
 
-def position_similarity(model: nn.Module) -> Float[Tensor, "gh gw gh gw"]:
-    """Figure 7, center: cosine similarities between all pairs of the patches' position embeddings.
-
-    Returns:
-        ``(gh, gw, gh, gw)`` in [-1, 1]: ``[row, column]`` contains the similarities of that position with all others.
-    """
-    gh, _ = model.embedding.patch_embedding.grid_size
-    directions = F.normalize(model.embedding.pos_embedding[0, 1:].detach(), dim=-1)
-    return rearrange(directions @ directions.T, "(gh gw) (to_h to_w) -> gh gw to_h to_w", gh=gh, to_h=gh)
-
-
 def projection_components(model: nn.Module, count: int) -> tuple[Float[Tensor, "count c p p"], Float[Tensor, "count"]]:
     """Figure 7, left: the strongest principal components of the ``d`` filters, ``c p p``, of the patch projection.
 

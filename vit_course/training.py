@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
-from tqdm import tqdm
 
 from vit_course import arguments
 
@@ -86,7 +85,8 @@ def regularized_train_step(
     """
     arguments.one_label_an_image(images, labels)
     arguments.probability("label_smoothing", label_smoothing)
-    arguments.positive_number_or_none("max_grad_norm", max_grad_norm)
+    if max_grad_norm is not None:
+        arguments.positive_number("max_grad_norm", max_grad_norm)
     model.train()
     logits = model(images)
     arguments.label_range(labels, logits.shape[-1])
@@ -141,7 +141,6 @@ def fit(
     weight_decay: float = 0.05,
     augment: Callable[[Tensor, torch.Generator], Tensor] | None = None,
     seed: int = 0,
-    progress: bool = True,
     **step_options,
 ) -> dict[str, list[float]]:
     """Train with AdamW, warm-up and cosine decay, and evaluate on the validation set after every epoch.
@@ -153,7 +152,6 @@ def fit(
         peak_lr, weight_decay: settings of AdamW; see :func:`learning_rate_schedule` and :func:`parameter_groups`.
         augment: ``augment(images, generator) -> images``, such as ``augmentation.random_shift``.
         seed: for the order of the images and the augmentation; dropout depends on torch's global seed.
-        progress: show a progress bar.
         **step_options: ``label_smoothing`` and ``max_grad_norm``, see :func:`regularized_train_step`.
 
     Returns:
@@ -175,8 +173,7 @@ def fit(
     device = next(model.parameters()).device
     generator = torch.Generator().manual_seed(seed)
     history = dict(learning_rate=[], train_loss=[], valid_loss=[], valid_accuracy=[])
-    bar = tqdm(range(epochs), unit="epoch", disable=not progress, ascii=True)
-    for _ in bar:
+    for _ in range(epochs):
         train_loss = 0.0
         for batch in torch.randperm(len(train_set), generator=generator).split(batch_size):
             step = len(history["learning_rate"])
@@ -194,5 +191,4 @@ def fit(
         history["train_loss"].append(train_loss)
         history["valid_loss"].append(valid_loss)
         history["valid_accuracy"].append(valid_accuracy)
-        bar.set_postfix_str(f"train loss {train_loss:.3f}, valid accuracy {valid_accuracy:.1%}")
     return history

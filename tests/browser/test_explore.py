@@ -30,7 +30,6 @@ CALLS = {
     "patches": "explore.patches(letters[0, :, :48])",
     "einops": 'explore.einops(letters[0], "c h w -> h w c")',
     "positions": "explore.positions(model)",
-    "schedule": "explore.schedule()",
     "head_ablation": "explore.head_ablation(model, sample.images, sample.labels, about=about)",
 }
 HEAD = """<html lang="en"><meta name="viewport" content="width=device-width">
@@ -99,12 +98,6 @@ STATES = {
         dict(zip(("operation", "pattern", "sizes", "reduction"), each, strict=True)) for each in PATTERNS
     ],
     BATCH: [dict(), dict(pattern="(b1 b2) c h w -> (b1 h) (b2 w) c", sizes="b1=2", selected=(2, 1))],
-    CALLS["schedule"]: [
-        dict(),
-        dict(peak=0.02, total_steps=50, warmup_steps=10, final_share=0.25, step=12),
-        dict(total_steps=2, warmup_steps=60, step=60),
-        dict(warmup_steps=0, total_steps=3),
-    ],
     CALLS["head_ablation"]: [dict(), dict(off=[(1, 2)]), dict(off=[(0, 0), (0, 3), (3, 1)])],
 }
 
@@ -200,11 +193,6 @@ def use(page: Page) -> dict[str, dict]:
     press(positions, (0, 6), (7, 7), map=1)
     positions.locator(".vit-cells").first.press("Escape")
 
-    schedule = figure_of(page, "schedule")
-    schedule.get_by_label("warm-up steps").press("ArrowRight")
-    schedule.locator(".vit-cells").press("End")
-    schedule.locator(".vit-cells").press("ArrowLeft")
-
     heads = figure_of(page, "head_ablation")
     press(heads, (1, 2), (4, 4))
     heads.locator(".vit-cells").focus()
@@ -215,7 +203,6 @@ def use(page: Page) -> dict[str, dict]:
         "patches": dict(patch_size=12, selected=(2, 7), order="(p1 p2 c)"),
         "einops": dict(pattern="c (gh p1) (gw p2) -> c (p1 gh) (p2 gw)", sizes="p1=16, p2=16", selected=(2, 5)),
         "positions": dict(selected=None),
-        "schedule": dict(warmup_steps=101, step=998),
         "head_ablation": dict(off=[(0, 3), (1, 2)]),
     }
 

@@ -93,7 +93,6 @@ import vit_course
 vit_course.checks = fake
 vit_course.patchify = lambda *args: None
 """
-INTERRUPT_PROOF = "while True:\n    try:\n        while True: pass\n    except BaseException:\n        pass"
 VANDAL = """
 import shutil, os, signal
 shutil.rmtree({folder!r}, ignore_errors=True)
@@ -104,7 +103,6 @@ for pid in range(2, 99999):
         pass
 """
 MY_VIT = "\n".join(["from einops import reduce", "from torch import nn", plain_source(VisionTransformer), ""])
-HANGS = "def patchify(images, patch_size):\n    while True:\n        pass"
 ENDS = "import os\ndef patchify(images, patch_size):\n    os._exit(0)"
 FORGED = "import os\nfor k in range(3, 64):\n    try:\n        os.write(k, bytes(8))\n    except OSError:\n        pass"
 
@@ -114,10 +112,8 @@ CLASS = {
     "élise.n@x": (lambda: solved(patchify=LOOPS), FULL, ""),
     "blank": (lambda: student_edition(SOURCES[FIRST]), 0, ""),
     "half": (lambda: solved(contact_sheet="", coarse="", shuffle=""), 8, ""),
-    "naive": (lambda: solved(patchify=NAIVE), WITHOUT_PATCHIFY, ""),
     "by-heart": (lambda: solved(patchify=BY_HEART), WITHOUT_PATCHIFY, ""),
     "borrowed": (lambda: solved(patchify="from vit_course import patchify"), WITHOUT_PATCHIFY, ""),
-    "borrowed-file": (lambda: solved(patchify="from vit_course.embedding import patchify"), WITHOUT_PATCHIFY, ""),
     "patched-torch": (lambda: first_cell(PATCH_TORCH, patchify=NAIVE), WITHOUT_PATCHIFY, ""),
     "patched-course": (lambda: first_cell(PATCH_COURSE, patchify=NAIVE), WITHOUT_PATCHIFY, ""),
     "edited-checks": (
@@ -126,13 +122,10 @@ CLASS = {
         "the check of Task 3 had been changed",
     ),
     "deleted-checks": (lambda: damaged(DAMAGES["no checks"]), FULL, "check of Task 3"),
-    "more-points": (lambda: damaged(DAMAGES["more points"], patchify=NAIVE), WITHOUT_PATCHIFY, ""),
     "twice": (lambda: damaged(DAMAGES["twice"]), FULL, ""),
     "no-labels": (lambda: damaged(DAMAGES["no labels"]), FULL, ""),
     "no-ids": (lambda: damaged(DAMAGES["no labels, no ids"]), FULL, "the text told which"),
     "endless-cell": (lambda: first_cell("while True:\n    pass"), FULL, "stopped after"),
-    "endless-function": (lambda: solved(patchify=HANGS), WITHOUT_PATCHIFY, "patchify-test: stopped after"),
-    "interrupt-proof": (lambda: first_cell(INTERRUPT_PROOF), FULL, "stopped after"),
     "exit": (lambda: first_cell("import os\nos._exit(0)"), FULL, "ended itself"),
     "exit-in-function": (lambda: solved(patchify=ENDS), WITHOUT_PATCHIFY, "the process ended itself"),
     "memory": (lambda: first_cell("hoard = [bytearray(2**28) for _ in range(1000)]"), FULL, ""),
@@ -146,8 +139,6 @@ CLASS = {
     "lost": (lambda: damaged(only(lambda cell: cell.id != "experiment-answer")), FULL, "look it up by hand"),
     "script": (lambda: solved(experiment_answer="<script>alert(1)</script> lines"), FULL, ""),
     "cut-off": (lambda: nbformat.writes(solved())[:-500], 0, "broken JSON"),
-    "web-page": (lambda: "<html>Log in</html>", 0, "web page"),
-    "empty": (None, 0, "holds no assignment_01.ipynb"),
     "pipe": (None, 0, "not an ordinary file"),
     "absent": (None, 0, "not handed in"),
     "own-parts": (lambda: solved("assignment_06"), FULL, ""),
@@ -158,7 +149,7 @@ CLASS = {
 }
 PLACES = {f"honest{n}": f"assignment_0{n}" for n in range(1, 8)}
 PLACES |= {"own-parts": "assignment_06", "broken-parts": "assignment_06", "typo": "asignment_01"}
-IS_FINAL = {"blank", "silent", "cut-off", "web-page", "empty", "pipe", "absent", "no+id", "typo"}
+IS_FINAL = {"blank", "silent", "cut-off", "pipe", "absent", "no+id", "typo"}
 NOT_GRADED = {"absent", "no+id", "typo"}
 
 
@@ -175,8 +166,7 @@ def graded(tmp_path_factory):
             put(folder, student, content.replace("{folder!r}", repr(str(folder))), assignment=place, name=name)
     put(folder, "own-parts", MY_VIT, assignment="assignment_06", name="my_vit.py")
     put(folder, "broken-parts", MY_VIT + "def (", assignment="assignment_06", name="my_vit.py")
-    for student in ("empty", "pipe"):
-        (folder / "submitted" / student / FIRST).mkdir(parents=True)
+    (folder / "submitted" / "pipe" / FIRST).mkdir(parents=True)
     os.mkfifo(folder / "submitted" / "pipe" / FIRST / f"{FIRST}.ipynb")
     names = [f"{student},,=Honest," for student in CLASS if student not in ("renamed", "no+id")]
     (folder / "students.csv").write_text("\n".join(["id,first_name,last_name,email", *names]), encoding="utf-8")

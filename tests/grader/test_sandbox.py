@@ -266,13 +266,11 @@ DRIP = """
         time.sleep(0.1)
 """
 STOPPERS = {
-    "endless": ("while True: pass", "stopped after 1 s"),
     "catching": (
         "while True:\n    try:\n        while True: pass\n    except BaseException:\n        pass",
         "stopped after 1 s",
     ),
     "deadlock": ("import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()", "stopped after 1 s"),
-    "exit": ("import os\nos._exit(0)", "ended itself"),
     "crash": ("import ctypes\nctypes.string_at(0)", "ended itself"),
     "fork bomb": ("import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass", ""),
     "memory by many": (
@@ -437,11 +435,18 @@ WAITS_FOR_ITSELF = """
 """
 
 
+def test_a_function_that_does_not_end_costs_its_own_points():
+    hangs = "def patchify(images, patch_size):\n    while True: pass"
+    result = graded(hangs, UNPATCHIFY, limits=Limits(call_seconds=1))
+    assert marks(result) == [False, True]
+    assert result.notes[0].endswith(": stopped after 1 s (endless loop?)")
+
+
 def test_a_wait_that_looks_like_work_ends_by_the_clock(monkeypatch):
-    monkeypatch.setattr(sandbox, "PATIENCE", 6)
+    monkeypatch.setattr(sandbox, "PATIENCE", 1)
     result = graded(PATCHIFY, WAITS_FOR_ITSELF, UNPATCHIFY, limits=Limits(cell_seconds=0.5))
     assert marks(result) == [True, True]
-    assert re.fullmatch(r"cell 2: stopped after 1[1-9] s by the clock", result.notes[0])
+    assert re.fullmatch(r"cell 2: stopped after ([6-9]|1\d) s by the clock", result.notes[0])
     assert_nothing_is_left()
 
 
@@ -498,7 +503,7 @@ def more_work_than_cores():
 
 def test_time_counts_when_the_submission_computes_or_waits_not_when_others_do():
     with more_work_than_cores():
-        result = graded(PATCHIFY, WORK, UNPATCHIFY, "time.sleep(9)", limits=Limits(cell_seconds=1.5))
+        result = graded(PATCHIFY, WORK, UNPATCHIFY, "time.sleep(60)", limits=Limits(cell_seconds=1.5))
     assert marks(result) == [True, True]
     assert result.notes == ["cell 4: stopped after 1.5 s (endless loop?)"]
 
@@ -525,9 +530,8 @@ def test_no_process_is_an_error_of_the_machine(monkeypatch):
         graded(limits=Limits(disk_bytes=2**20))
 
 
-@pytest.mark.parametrize("kind", ["bubblewrap", "none"])
-def test_without_forks_every_submission_starts_a_python(kind):
+def test_without_forks_every_submission_starts_a_python():
     """As in a container, or where a kernel does not allow a sandbox in a sandbox."""
-    result = graded(PATCHIFY, "import os\nos._exit(3)", UNPATCHIFY, confinement=Confinement(kind))
+    result = graded(PATCHIFY, "import os\nos._exit(3)", UNPATCHIFY, confinement=Confinement("bubblewrap"))
     assert marks(result) == [True, True]
     assert len(result.notes) == 1

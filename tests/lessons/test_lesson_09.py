@@ -1,8 +1,7 @@
 """Lesson 9: the numbers that its sentences quote, and what its figures show."""
 
 import torch
-
-from vit_course import inside
+import torch.nn.functional as F
 
 
 def percent(right):
@@ -53,10 +52,10 @@ def test_distances_and_positions(lesson_09):
     assert round(lesson_09["attention_distance"]([one_target], (7, 7)).item(), 2) == 3.62
     beside = torch.tensor([[row - 3, column - 3] for row in range(2, 5) for column in range(2, 5)]).float()
     assert round(beside.norm(dim=-1).sum().item() / 8, 1) == 1.2  # to the eight neighbors
-    similarity = inside.position_similarity(lesson_09["model"])
-    assert similarity[0, 0].flatten()[1:].argmax() == 6 - 1  # the top right corner
     assert (lesson_09["adjacent"] | lesson_09["mirrored"]).sum() == 48
     positions = lesson_09["positions"]
+    similarity = F.cosine_similarity(positions.flatten(0, 1), positions[0, 0], dim=-1)
+    assert similarity[1:].argmax() == 6 - 1  # the top right corner
     assert torch.equal(lesson_09["mirror"].embedding.pos_embedding[0, 1:8], positions[0].flip(0))
     corners, edges, inner = 4 * 3, 20 * 5, 25 * 8
     assert 6 < (corners + edges + inner) / 48 < 7  # adjacent ones among 49 random choices

@@ -37,7 +37,7 @@ def digits_accuracy(precision: str, seed: int, epochs: int) -> float:
     train_set, valid_set = load_dataset("digits")[0].normalized().split(0.15)
     torch.manual_seed(seed)
     model = in_precision(VisionTransformer(**MODEL), precision)
-    history = training.fit(model, train_set, valid_set, seed=seed, progress=False, **FIT | dict(epochs=epochs))
+    history = training.fit(model, train_set, valid_set, seed=seed, **FIT | dict(epochs=epochs))
     return history["valid_accuracy"][-1]
 
 

@@ -368,24 +368,20 @@ def layer_settings(name, ndim, num_blocks):
 
 
 def negative(images):
-    """The negative of images."""
     return 1 - images
 
 
 def even_then_odd(image):
-    """Even pixel columns before the odd ones."""
     even, odd = image[:, :, 0::2], image[:, :, 1::2]
     return torch.cat([even, odd], dim=2)
 
 
 def center_channels(images):
-    """Each channel without its average over the batch."""
     mean = images.mean(dim=(0, 2, 3), keepdim=True)
     return images - mean
 
 
 def patch_similarity(patches):
-    """The cosine of every two patches of an image."""
     lengths = (patches**2).sum(dim=-1, keepdim=True).sqrt()
     unit = patches / lengths
     similarity = unit @ unit.mT
@@ -393,19 +389,16 @@ def patch_similarity(patches):
 
 
 def linear_weight(conv_weight):
-    """A convolution's filters as the weight of a linear layer."""
     weight = rearrange(conv_weight, "d c p1 p2 -> d (p1 p2 c)")
     return weight
 
 
 def prepend_class_token(class_token, patch_tokens):
-    """The class token in front of the patches of every image."""
     class_tokens = class_token.expand(len(patch_tokens), -1, -1)
     return torch.cat([class_tokens, patch_tokens], dim=1)
 
 
 def embed_images(images, conv_weight, conv_bias, class_token, pos_embedding):
-    """Equation 1, with the tensors of a published model."""
     maps = F.conv2d(images, conv_weight, conv_bias, stride=conv_weight.shape[-1])
     patch_tokens = maps.flatten(2).mT
     class_tokens = class_token.expand(len(images), -1, -1)
@@ -414,7 +407,6 @@ def embed_images(images, conv_weight, conv_bias, class_token, pos_embedding):
 
 
 def attention_in_blocks(query, key, value, block_size):
-    """Attention, a few keys at a time."""
     numerator, denominator = 0.0, 0.0
     for start in range(0, key.shape[-2], block_size):
         keys = key[..., start : start + block_size, :]
@@ -426,20 +418,17 @@ def attention_in_blocks(query, key, value, block_size):
 
 
 def gelu(x):
-    """GELU, exact."""
     scaled = x / math.sqrt(2)
     error = torch.erf(scaled)
     return x * (1 + error) / 2
 
 
 def mean_patch(tokens):
-    """The average patch of every image."""
     patches = tokens[:, 1:]
     return patches.mean(dim=1)
 
 
 def count_parameters(image_size, patch_size, num_layers, num_heads, hidden_dim, mlp_dim, num_classes):
-    """How many parameters a ViT has."""
     d, n = hidden_dim, (image_size // patch_size) ** 2
     projection = 3 * patch_size**2 * d + d
     embedding = projection + d + (n + 1) * d
@@ -450,7 +439,6 @@ def count_parameters(image_size, patch_size, num_layers, num_heads, hidden_dim, 
 
 
 def mean_cross_entropy(logits, labels):
-    """The loss of a batch."""
     right = logits[torch.arange(len(labels)), labels]
     norms = logits.logsumexp(dim=-1)
     losses = norms - right
@@ -458,14 +446,12 @@ def mean_cross_entropy(logits, labels):
 
 
 def errors_apart(first, second, images):
-    """The difference of two accuracies, in standard errors."""
     variance = (first * (1 - first) + second * (1 - second)) / images
     error = variance.sqrt()
     return (first - second) / error
 
 
 def batch_of_step(step, images, batch_size, seed):
-    """Which images a step takes."""
     steps = images // batch_size
     epoch, place = divmod(step, steps)
     generator = torch.Generator().manual_seed(seed + epoch)
@@ -474,13 +460,11 @@ def batch_of_step(step, images, batch_size, seed):
 
 
 def average_gradient(gradients, sizes):
-    """The gradient over the shares of all processes."""
     shares = sizes / sizes.sum()
     return (shares[:, None] * gradients).sum(dim=0)
 
 
 def prepare_photo(photo):
-    """A photo that looks like Fashion-MNIST."""
     gray = 1 - photo.mean(dim=-1)
     h, w = gray.shape
     side = min(h, w)
@@ -490,13 +474,11 @@ def prepare_photo(photo):
 
 
 def without(embedded, patches):
-    """The class token, and the patches that are not left out."""
     kept = [0] + [1 + patch for patch in range(49) if patch not in patches]
     return embedded[:, kept]
 
 
 def unfreeze_last(model, num_blocks):
-    """A frozen model whose last blocks are trained."""
     layers = model.encoder.layers
     for block in layers[len(layers) - num_blocks :]:
         for parameter in block.parameters():
@@ -505,20 +487,17 @@ def unfreeze_last(model, num_blocks):
 
 
 def joined_qkv(weights, layer, kind):
-    """The fused layer of one block, from a checkpoint of Hugging Face."""
     start = f"vit.encoder.layer.{layer}.attention.attention"
     query, key, value = (weights[f"{start}.{part}.{kind}"] for part in ("query", "key", "value"))
     return torch.cat([query, key, value])
 
 
 def changed_tokens(before, after):
-    """How many tokens of each image differ."""
     largest = (after - before).abs().amax(dim=-1)
     return (largest > 1e-4).sum(dim=-1)
 
 
 def copied_attention(attention, x):
-    """The tokens of attention with three layers, which hold the weights of a fused one."""
     weight, bias = attention.qkv.weight, attention.qkv.bias
     layers = zip(weight.chunk(3), bias.chunk(3), strict=True)
     query, key, value = (x @ rows.T + entries for rows, entries in layers)
@@ -529,19 +508,16 @@ def copied_attention(attention, x):
 
 
 def count_tokens(image_size, num_patch_row):
-    """How many tokens a published layer creates."""
     patch_size = image_size // num_patch_row
     per_row = image_size // patch_size
     return per_row**2 + 1
 
 
 def reorder_qkv(weight):
-    """The rows of a fused layer in the course's order."""
     return rearrange(weight, "(d qkv) ... -> (qkv d) ...", qkv=3)
 
 
 def guilty_pairs(found, right, new, random):
-    """The pairs of parameters that reveal the mistake of a block together."""
     x = torch.sin(torch.arange(320.0, dtype=torch.float64)).reshape(2, 5, 32)
     pairs = []
     for first, second in combinations(new, 2):

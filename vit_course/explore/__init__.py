@@ -31,6 +31,5 @@ from vit_course.explore.figure import Explorer
 from vit_course.explore.patch_view import patches
 from vit_course.explore.pattern_view import einops
 from vit_course.explore.position_view import positions
-from vit_course.explore.schedule_view import schedule
 
-__all__ = ["Explorer", "attention", "einops", "head_ablation", "patches", "positions", "schedule"]
+__all__ = ["Explorer", "attention", "einops", "head_ablation", "patches", "positions"]

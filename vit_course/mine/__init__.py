@@ -13,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -122,7 +123,7 @@ class Loaded:
             self.definitions, self.trouble = {}, str(failure)
         if self.definitions.keys() & PARTS.keys():
             self.run_all_but_the_parts()
-            for name in (*PARTS, "fit"):
+            for name in PARTS:
                 self.add(name)
 
     def run_all_but_the_parts(self) -> None:
@@ -140,7 +141,7 @@ class Loaded:
 
     def add(self, name: str) -> None:
         """Put a part into the namespace: the reader's if it passes its check, the course's otherwise."""
-        if name in self.definitions and name in PARTS and not self.trouble:
+        if name in self.definitions and not self.trouble:
             source = file.text_of_definition(self.text, self.definitions[name])
             uses = self.parts_in(source) - {name}
             try:
@@ -154,7 +155,7 @@ class Loaded:
                 self.kept.append(name)
                 self.mixed[name] = uses | {name}
                 return
-        reference = PARTS[name].reference if name in PARTS else self.namespace[name]
+        reference = PARTS[name].reference
         source = inspect.getsource(reference)
         self.mixed[name] = self.parts_in(source) - {name}
         if self.mixed[name]:  # the course's source, with the reader's parts in it
@@ -170,14 +171,18 @@ class Loaded:
     def check(self, name: str, source: str) -> None:
         """Run a part's check, unless this source has passed it before."""
         passed = self.path.parent / file.HISTORY / "passed.json"
-        known, key = _read_json(passed), self.fingerprint(source)
+        known, key = {}, self.fingerprint(source)
+        with suppress(OSError, ValueError):
+            known = json.loads(passed.read_text(encoding="utf-8"))
         self.prints[name] = key
         if known.get(name) == key:
             return
         verdict = PARTS[name].verify(self.namespace[name])
         if not verdict.passed:
             raise CheckFailed(str(verdict))
-        _write_json(passed, known | {name: key})
+        with suppress(OSError):  # a folder that cannot be written to makes things slower, not wrong
+            passed.parent.mkdir(exist_ok=True)
+            file.write_atomically(passed, json.dumps(known | {name: key}))
 
     def fingerprint(self, source: str) -> str:
         """Return a hash of all that a part depends on: helpers, the parts in it, and the course itself."""
@@ -272,19 +277,3 @@ def _locked(path: Path) -> object:
     except OSError as error:
         folder = path.parent.resolve()
         raise fail("mine.not_written", file=path.name, folder=folder, what=error.strerror) from error
-
-
-def _read_json(path: Path) -> dict:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-
-
-def _write_json(path: Path, value: dict) -> None:
-    """Write a file that may be lost: a folder that cannot be written to makes things slower, not wrong."""
-    try:
-        path.parent.mkdir(exist_ok=True)
-        file.write_atomically(path, json.dumps(value))
-    except OSError:
-        pass

@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import tempfile
-import time
+from datetime import datetime
 from pathlib import Path
 
 from vit_course.checks.verdict import fail
@@ -129,12 +129,7 @@ def write(path: Path, text: str, *, why: str) -> None:
     try:
         if path.exists():
             history.mkdir(exist_ok=True)
-            kept = history / f"{time.strftime('%Y-%m-%d_%H%M%S')}_before_{why}.py"
-            number = 1
-            while kept.exists():
-                number += 1
-                kept = kept.with_stem(f"{kept.stem.partition('~')[0]}~{number}")
-            shutil.copy2(path, kept)
+            shutil.copy2(path, history / f"{datetime.now():%Y-%m-%d_%H%M%S_%f}_before_{why}.py")
         write_atomically(path, text)
     except OSError as error:
         raise fail("mine.not_written", file=path.name, folder=path.parent, what=error.strerror or error) from error

@@ -6,7 +6,7 @@ from itertools import combinations
 from types import ModuleType
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from vit_course import attention, checks, embedding, encoder, inside, model, training, transfer
 from vit_course.checks.compare import same
@@ -80,20 +80,15 @@ class Part:
                 raise fail("mine.same_start", part=self.name, name=name, other=other)
         for name, parameter in reference.named_parameters():
             spread = min(0.2, 6 * parameter.numel() ** -0.5)
-            limits = (_root_mean_square, "size", 1 - spread, 1 + spread), (_largest, "largest", 0.0, 1.8)
+            limits = (
+                (lambda values: values.square().mean().sqrt().item(), "size", 1 - spread, 1 + spread),
+                (lambda values: values.abs().max().item(), "largest", 0.0, 1.8),
+            )
             for measure, size, least, most in limits:
                 wanted, came = measure(parameter), measure(values[name])
                 if not least * wanted <= came <= most * wanted:
                     said = sentence(f"mine.{size}", wanted=f"{wanted:.3f}", came=f"{came:.3f}")
                     raise fail("mine.start", part=self.name, name=name, size=said)
-
-
-def _root_mean_square(values: Tensor) -> float:
-    return values.square().mean().sqrt().item()
-
-
-def _largest(values: Tensor) -> float:
-    return values.abs().max().item()
 
 
 GRID = ("image_size", "patch_size", "in_channels", "grid_size")

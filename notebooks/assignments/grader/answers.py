@@ -52,9 +52,8 @@ def call(function: Callable, args: tuple, kwargs: dict, cotangent: Tensor | None
     with torch.no_grad():
         answer = {"result": run(after), "after": after}
     if cotangent is not None and getattr(answer["result"], "shape", None) == cotangent.shape:
-        floats = [isinstance(value, Tensor) and value.is_floating_point() for value in before]
-        given = [x.clone().requires_grad_() if is_float else x for x, is_float in zip(before, floats, strict=True)]
-        leaves = {f"argument {k + 1}": x for k, x in enumerate(given) if floats[k]}
+        given = [x.clone().requires_grad_() if isinstance(x, Tensor) and x.is_floating_point() else x for x in before]
+        leaves = {f"argument {k + 1}": x for k, x in enumerate(given) if isinstance(x, Tensor) and x.requires_grad}
         answer["gradients"] = _gradients(run(given), leaves, cotangent)
     return answer
 

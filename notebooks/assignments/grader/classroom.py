@@ -130,12 +130,8 @@ class Prepared:
         notebook.cells[0].outputs = [new_output("stream", text="\n".join(notes))]
         if not notes:
             del notebook.cells[0]
-        notebook.metadata[MARK] = {
-            "notes": notes,
-            "key": self.key,
-            "written": self.written,
-            "files": self.submission.digest,
-        }
+        files = self.submission.digest
+        notebook.metadata[MARK] = dict(notes=notes, key=self.key, written=self.written, files=files)
         return notebook
 
 

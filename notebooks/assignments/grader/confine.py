@@ -191,22 +191,11 @@ def system_call_filter() -> bytes:
 
 def environment(home: str = HOME) -> dict[str, str]:
     """Return all environment variables that a submission finds."""
-    return dict(
-        HOME=home,
-        TMPDIR=home,
-        USER="student",
-        MPLCONFIGDIR=home,
-        IPYTHONDIR=f"{home}/.ipython",
-        PATH="/usr/bin:/bin",
-        LANG="C.UTF-8",
-        MPLBACKEND="module://matplotlib_inline.backend_inline",
-        OMP_NUM_THREADS="1",
-        OPENBLAS_NUM_THREADS="1",
-        MKL_NUM_THREADS="1",
-        JOBLIB_MULTIPROCESSING="0",  # it needs shared memory, of which there is none
-        LOKY_MAX_CPU_COUNT="1",
-        CUDA_VISIBLE_DEVICES="",
-    )
+    folders = dict.fromkeys(("HOME", "TMPDIR", "MPLCONFIGDIR"), home) | dict(IPYTHONDIR=f"{home}/.ipython")
+    one = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "LOKY_MAX_CPU_COUNT"), "1")
+    shared = dict(JOBLIB_MULTIPROCESSING="0")  # it needs shared memory, of which there is none
+    rest = dict(USER="student", PATH="/usr/bin:/bin", LANG="C.UTF-8", CUDA_VISIBLE_DEVICES="")
+    return folders | one | shared | rest | dict(MPLBACKEND="module://matplotlib_inline.backend_inline")
 
 
 def library_folders() -> list[str]:

@@ -20,7 +20,6 @@ from grader.roster import Student, identify
 from grader.source import load_all
 
 NEWER = "the files have changed since this mark was given; run make grade"
-FORMULA = ("=", "+", "-", "@")
 
 
 @dataclass
@@ -136,4 +135,4 @@ def canvas_lines(path: Path, rows: list[Row]) -> list[list[str]]:
 def as_text(value: str) -> str:
     """Return a value that a spreadsheet shows and does not compute."""
     flat = " ".join(value.split())
-    return f"'{flat}" if flat.startswith(FORMULA) else flat
+    return f"'{flat}" if flat.startswith(("=", "+", "-", "@")) else flat

@@ -58,7 +58,6 @@ class Remote:
         raise TypeError("a student's value is compared by hidden.same_values")
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __float__ = __int__ = __len__ = _no_comparison
-    __hash__ = None
 
 
 def hidden_test(test: Callable) -> Callable:

@@ -153,11 +153,9 @@ class _Submission:
             if self.test_restarts < 0 or not self.run_cells():
                 return Answer(False, "not tested: the submission was stopped too often, or for good")
         names = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)} - vars(builtins).keys()
+        scope = {name: hidden.Remote(name, self._ask) for name in names}
         try:
-            exec(
-                compile(code, f"<hidden test {grade_id}>", "exec"),
-                {name: hidden.Remote(name, self._ask) for name in names},
-            )
+            exec(compile(code, f"<hidden test {grade_id}>", "exec"), scope)
         except Stopped as stopped:
             self.end()
             self._note(f"hidden test {grade_id}: {stopped}")

@@ -108,11 +108,6 @@ def inside(text: str, region: str) -> str:
     return "\n".join(re.findall(rf"^ *### BEGIN {region}\n(.*?)\n?^ *### END {region}", text, re.MULTILINE | re.DOTALL))
 
 
-def outside(text: str, region: str) -> str:
-    """Return the other lines, without the two markers."""
-    return re.sub(rf"^ *### BEGIN {region}\n.*?^ *### END {region}\n?", "", text, flags=re.MULTILINE | re.DOTALL)
-
-
 def course_imports(code: str) -> Iterator[str]:
     """Yield what a cell imports from the course's package, or takes with ``mine.part``."""
     for node in ast.walk(ast.parse(code)):
@@ -129,6 +124,6 @@ def worked_solution(source: Source) -> NotebookNode:
     notebook = copy.deepcopy(source.notebook)
     for cell in notebook.cells:
         cell.metadata = nbformat.from_dict({})
-        text = outside(cell.source, "HIDDEN TESTS").rstrip()
+        text = re.sub(r"(?ms)^ *### BEGIN HIDDEN TESTS\n.*?^ *### END HIDDEN TESTS\n?", "", cell.source).rstrip()
         cell.source = re.sub(r"^ *### (BEGIN|END) SOLUTION\n?", "", text, flags=re.MULTILINE)
     return notebook

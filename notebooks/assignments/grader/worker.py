@@ -29,14 +29,7 @@ from types import FunctionType
 CLONE_NEWUSER, CLONE_NEWPID, PR_SET_DUMPABLE = 0x10000000, 0x20000000, 4
 CAPABILITIES = 0x20080522  # the version of the kernel's structures
 CUT = "\n[more output is left out]\n"
-FOR_WORKERS = (
-    "num_workers",
-    "prefetch_factor",
-    "persistent_workers",
-    "pin_memory",
-    "timeout",
-    "multiprocessing_context",
-)
+WORKERS = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "timeout", "multiprocessing_context")
 # these magics change nothing that is graded
 IDLE_MAGICS = ("matplotlib", "pip", "conda", "mamba", "load_ext", "autoreload", "autosave", "clear", "store")
 
@@ -196,7 +189,7 @@ def limit(settings: dict, *, is_alone: bool) -> None:
 
 def in_this_process(self: object, init: Callable, *given: object, **options: object) -> None:
     """Make a ``DataLoader`` without workers, whatever is asked for."""
-    for name in FOR_WORKERS:
+    for name in WORKERS:
         options.pop(name, None)
     init(self, *given[:5], *[0 for _ in given[5:6]], *given[6:], **options)
 
