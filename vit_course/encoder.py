@@ -94,14 +94,8 @@ class Encoder(nn.Module):
     ) -> None:
         super().__init__()
         arguments.whole_number("num_layers", num_layers)
-        options = dict(
-            hidden_dim=hidden_dim,
-            num_heads=num_heads,
-            mlp_dim=mlp_dim,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-        )
-        self.layers = nn.ModuleList(EncoderBlock(**options) for _ in range(num_layers))
+        options = dict(num_heads=num_heads, mlp_dim=mlp_dim, dropout=dropout, attention_dropout=attention_dropout)
+        self.layers = nn.ModuleList(EncoderBlock(hidden_dim=hidden_dim, **options) for _ in range(num_layers))
         self.ln = nn.LayerNorm(hidden_dim, eps=1e-6)
 
     def forward(self, x: Float[Tensor, "b s d"]) -> Float[Tensor, "b s d"]:
