@@ -73,6 +73,7 @@ def test_the_page_concludes_from_the_ablation_of_best_what_the_runs_show():
     assert points.pop("class token") == [2, 2, 1]
     assert len(points) == 5
     assert max(abs(round(gain, 1)) for change in points for gain in gains[change]) == 1.2
+    assert [change for change in points if max(gains[change]) < 0] == ["no weight decay"]
 
 
 def test_the_page_concludes_from_the_whole_trainings_what_the_runs_show():

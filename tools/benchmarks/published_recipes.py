@@ -147,8 +147,8 @@ RECIPES = {
         "and a hundredth from 150, batch 128, flips and resized crops",
         # versions of the notebook differ in one dropout: on the attention weights (with Lightning 2, taken here),
         # behind attention (before that), or neither (in Lightning's own copy)
-        adapted="one channel of 28 pixels instead of three of 32, normalized by Fashion-MNIST's mean and deviation; "
-        "crops that begin at fractions of a pixel; the last, smaller batch of an epoch is used too",
+        adapted="one channel of 28 pixels instead of three of 32, normalized by Fashion-MNIST's mean and standard "
+        "deviation; crops that begin at fractions of a pixel; the last, smaller batch of an epoch is used too",
         batch_size=128,
         normalized=True,
         model=uva_model,
@@ -180,10 +180,10 @@ RECIPES = {
         checked="https://github.com/lordrebel/mnist-vit/blob/main/model.py",
         published_for="MNIST, 25 epochs",
         settings="patch 7, dim 64, 6 layers, 8 heads, mlp 128, no dropout, Adam 3e-3 throughout, batch 100",
-        adapted="normalized by Fashion-MNIST's mean and deviation. The model is that of vit-pytorch's first versions, "
-        "which the article used: attention heads of width 8, scores divided by √64 instead of √8, no norm before the "
-        "two-layer classifier. Width 64, as today, would be slower. We found the article's code only in readers' "
-        "copies",
+        adapted="normalized by Fashion-MNIST's mean and standard deviation. The model is that of vit-pytorch's first "
+        "versions, which the article used: attention heads of width 8, scores divided by √64 instead of √8, no norm "
+        "before the two-layer classifier. Heads of width 64, today's default, would be slower. We found the article's "
+        "code only in readers' copies",
         batch_size=100,
         normalized=True,
         model=vit_pytorch_model,
