@@ -110,18 +110,18 @@ def test_the_result_is_the_logs():
         assert len(accuracies) == 5
         values = statistics.median(accuracies), min(accuracies), max(accuracies)
         median, low, high = (f"{100 * value:.1f}" for value in values)
-        return median, f"(median of five seeds, {low} to {high} %)"
+        return median, f"(median of five seeds, {low} to {high}%)"
 
     lines = (ROOT / "resources" / "runs" / "digits.jsonl").read_text(encoding="utf-8").splitlines()
     median, seeds = quoted([run["test_accuracy"] for run in map(json.loads, lines) if run["changes"] == {}])
-    assert f"{median} % of held-out digits correctly {seeds}" in README
+    assert f"{median}% of held-out digits correctly {seeds}" in README
     results = [run["result"] for run in read("best") if run["config"]["dataset"] == "cifar10"]
     median, seeds = quoted([result["test_accuracy"] for result in results])
-    assert f"{median} % within half an hour on two CPU cores {seeds}" in README
+    assert f"{median}% within half an hour on two CPU cores {seeds}" in README
     assert max(result["seconds"] for result in results) < 30 * 60
     assert f"a ViT with {results[0]['parameters'] / 1e6:.2f} million parameters" in README
     (plain,) = read("cifar10")
-    assert f"plainer recipe reaches {100 * plain['result']['test_accuracy']:.1f} %" in README
+    assert f"plainer recipe reaches {100 * plain['result']['test_accuracy']:.1f}%" in README
     assert (plain["config"]["threads"], plain["sessions"][0]["processes"]) == (1, 1)
     assert 20 < plain["result"]["seconds"] / 60 < 30
 

@@ -106,8 +106,8 @@ def test_the_figure_of_accuracy_against_time_is_described_as_it_is():
     assert (round(min(ends)), round(max(ends))) == (81, 81)
     assert ALL_RUNS["cifar10"][0]["result"]["valid_accuracy"] < 0.7
     for words in (
-        "60 % within four minutes and end at 81 %",
-        "On one core, the preset long ends below 70 %",
+        "60% within four minutes and end at 81%",
+        "On one core, the preset long ends below 70%",
     ):
         assert words in write_run_pages.PICTURE
 

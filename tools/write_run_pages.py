@@ -28,8 +28,8 @@ LIMITS = {  # notes on each command, by data set and preset, in the order of the
     ("fashion_mnist", "long"): (
         "The trained model in the repository is the result of this run. Two thirds of its errors confuse T-shirts, "
         "shirts, pullovers and coats with each other. For comparison, the [page of the data "
-        "set](https://github.com/zalandoresearch/fashion-mnist#benchmark) lists 88 to 93 % for networks with two or "
-        "three convolutional layers, as their authors submitted them, and 83.5 % for people without training in "
+        "set](https://github.com/zalandoresearch/fashion-mnist#benchmark) lists 88 to 93% for networks with two or "
+        "three convolutional layers, as their authors submitted them, and 83.5% for people without training in "
         "fashion."
     ),
     ("fashion_mnist", "best"): ("Optimizer and head are those of *quick*, and the patches those of *long*."),
@@ -38,8 +38,8 @@ LIMITS = {  # notes on each command, by data set and preset, in the order of the
         "computation. For "
         "comparison, "
         "[tutorial 15](https://uvadlc-notebooks.readthedocs.io/en/latest/tutorial_notebooks/tutorial15/"
-        "Vision_Transformer.html) of the University of Amsterdam reports 75.6 % for a larger ViT after 180 epochs, "
-        "and about 90 % for convolutional networks."
+        "Vision_Transformer.html) of the University of Amsterdam reports 75.6% for a larger ViT after 180 epochs, "
+        "and about 90% for convolutional networks."
     ),
     ("cifar10", "best"): (
         "The model, its optimizer and its head are those of *best* for Fashion-MNIST. In the first nine tenths of the "
@@ -52,26 +52,26 @@ LIMITS = {  # notes on each command, by data set and preset, in the order of the
 
 UVA = "https://uvadlc-notebooks.readthedocs.io/en/latest/tutorial_notebooks/tutorial15/Vision_Transformer.html"
 PUBLISHED = {  # what other pages state of CIFAR-10, by the run that repeats it: name, address, training, test accuracy
-    "uva15": ("Tutorial 15, University of Amsterdam", UVA, "180 epochs", "75.6 %"),
+    "uva15": ("Tutorial 15, University of Amsterdam", UVA, "180 epochs", "75.6%"),
     "kentaroy47": (
         "vision-transformers-cifar10, ViT with patch 4",
         "https://github.com/kentaroy47/vision-transformers-cifar10",
         "200 epochs; 500 epochs",
-        "80 %; 85 %",
+        "80%; 85%",
     ),
     "vit_cifar": (
         "ViT-CIFAR",
         "https://github.com/omihub777/ViT-CIFAR",
         "200 epochs, 2 hours 14 minutes on a V100 GPU",
-        "90.9 %",
+        "90.9%",
     ),
     "vit_lite": (
         "Compact Transformers, ViT-Lite-7/4",
         "https://github.com/SHI-Labs/Compact-Transformers/blob/main/examples/README.md",
         "200 epochs",
-        "91.4 %",
+        "91.4%",
     ),
-    "spt_lsa": ("SPT_LSA_ViT, ViT", "https://github.com/aanna0701/SPT_LSA_ViT", "100 epochs", "93.6 %"),
+    "spt_lsa": ("SPT_LSA_ViT, ViT", "https://github.com/aanna0701/SPT_LSA_ViT", "100 epochs", "93.6%"),
 }
 
 
@@ -125,7 +125,7 @@ def results() -> str:
         accuracies = [100 * run["result"]["test_accuracy"] for run in runs]
         lines.append(
             f"| {NAMES[dataset]} | {preset} | {runs[0]['result']['parameters']:,} | {cores} | "
-            f"{spread(minutes, '{:.1f}')} | {len(runs)} | {spread(accuracies, '{:.2f} %')} |"
+            f"{spread(minutes, '{:.1f}')} | {len(runs)} | {spread(accuracies, '{:.2f}%')} |"
         )
     return "\n".join(lines)
 
@@ -145,7 +145,7 @@ def summary() -> dict[str, str]:
     found = {}
     for (dataset, preset), runs in runs_by_preset().items():
         accuracy, seconds = (median(run["result"][key] for run in runs) for key in ("test_accuracy", "seconds"))
-        found[f"{dataset}_{preset}"] = f"{100 * accuracy:.1f} % in {seconds / 60:.2g} minutes"
+        found[f"{dataset}_{preset}"] = f"{100 * accuracy:.1f}% in {seconds / 60:.2g} minutes"
     return found
 
 
@@ -177,7 +177,7 @@ def ablation(group: str, preset: str) -> str:
         ]
         against = "" if seeds is base else ", ".join(f"{round(gain, 1) + 0.0:+.1f}" for gain in gains)
         epochs = next(iter(seeds.values()))["config"]["recipe"]["epochs"]
-        lines.append(f"| {change} | {epochs:g} | {spread(accuracies, '{:.1f} %')} | {against} |")
+        lines.append(f"| {change} | {epochs:g} | {spread(accuracies, '{:.1f}%')} | {against} |")
     return "\n".join(lines)
 
 
@@ -201,12 +201,12 @@ def lesson_median() -> float:
 def published() -> str:
     """Return the table of what others report for CIFAR-10, and what their settings reach here, below our own median."""
     runs = [run for run in read("best") if run["config"]["dataset"] == "cifar10"]
-    accuracy = f"{100 * median(run['result']['test_accuracy'] for run in runs):.1f} %"
+    accuracy = f"{100 * median(run['result']['test_accuracy'] for run in runs):.1f}%"
     rows = [("this course, *best*", *_size_and_epochs(runs[0]), accuracy, accuracy)]
     trained = {run["name"].split("-")[1]: run for run in read("published")}
     for key, (name, address, training, reported) in PUBLISHED.items():
         size, epochs = _size_and_epochs(trained[key])
-        here = f"{100 * trained[key]['result']['test_accuracy']:.1f} %, {epochs}"
+        here = f"{100 * trained[key]['result']['test_accuracy']:.1f}%, {epochs}"
         rows.append((f"[{name}]({address})", size, training, reported, here))
     head = [
         "| model | parameters | training | test accuracy | test accuracy here, after about half an hour on two cores |",
@@ -268,9 +268,9 @@ def write_pages() -> None:
 
 
 PICTURE = (
-    "![Validation accuracy on CIFAR-10 against minutes. The five runs of the preset best reach 60 % within four "
-    "minutes and end at 81 %. On one core, the preset long ends below 70 %. The models of the "
-    "published recipes end between {min_accuracies:.0f} and {max_accuracies:.0f} %."
+    "![Validation accuracy on CIFAR-10 against minutes. The five runs of the preset best reach 60% within four "
+    "minutes and end at 81%. On one core, the preset long ends below 70%. The models of the "
+    "published recipes end between {min_accuracies:.0f} and {max_accuracies:.0f}%."
     "](../../img/accuracy_against_time.svg)"
 )
 
@@ -307,7 +307,7 @@ how far such models get in this time, and not how good the complete recipes are.
 
 {picture}
 
-Each line starts at chance, which is 10 %. The later dots are validation accuracies, one for each epoch. The commands
+Each line starts at chance, which is 10%. The later dots are validation accuracies, one for each epoch. The commands
 are in the files `*_runs.jsonl`.
 
 ## An ablation of *quick*
@@ -374,7 +374,7 @@ long.
 
 The runs above were recorded by `tools/train_recorded_runs.py`. Two more logs belong to lessons:
 
-- `digits.jsonl` is lesson 6's own comparison on the digits (`tools/train_digits.py`). Its median of {median:.1f} %
+- `digits.jsonl` is lesson 6's own comparison on the digits (`tools/train_digits.py`). Its median of {median:.1f}%
   belongs to another recipe, with 30 epochs, no label smoothing and no gradient clipping. With 360 test images, the
   difference from the first table may be chance.
 - `few_labels.json` is lesson 8's comparison of fine-tuning with training from scratch (`tools/train_few_labels.py`).
@@ -401,7 +401,7 @@ model, about = load_trained("fashion_mnist")
 | data | [Fashion-MNIST](https://github.com/zalandoresearch/fashion-mnist), Xiao, Rasul and Vollgraf 2017 (arXiv 1708.07747), MIT license: {train:,} images for training, {valid:,} for validation, {test:,} for testing |
 | command | `{command}` |
 | training | {minutes:.1f} minutes, {device}, torch {torch}, {epochs:g} epochs |
-| test accuracy | {test_accuracy:.2f} %, measured once (validation {valid_accuracy:.2f} %) |
+| test accuracy | {test_accuracy:.2f}%, measured once (validation {valid_accuracy:.2f}%) |
 | license | MIT, like the course |
 | SHA-256 | `{sha256}` |
 

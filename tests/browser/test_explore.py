@@ -255,7 +255,7 @@ def test_hover_shows_a_preview_and_a_click_pins_it(new_page, tmp_path):
     expect(status).to_contain_text("Patch (0, 2)")
     press(figure, (6, 0), (7, 7), map=1, how="hover")
     weight = made(CALLS["attention"], dict(selected=(0, 2))).values[1 + 6 * 7]
-    expect(page.locator(".vit-tip")).to_have_text(f"patch (6, 0): {100 * weight:.1f} %")
+    expect(page.locator(".vit-tip")).to_have_text(f"patch (6, 0): {100 * weight:.1f}%")
     figure.get_by_role("button", name="Play").click()
     expect(figure.locator("figcaption").nth(1)).to_have_text("layer 0, mean of its heads")
     expect(figure.locator("figcaption").nth(1)).to_have_text("layer 3, mean of its heads")

@@ -208,7 +208,7 @@ def test_a_head_that_is_switched_off_changes_the_bars_to_pytorch_s(page):
     for layer, head in [(0, 1), (2, 3)]:
         page.get_by_role("switch", name=f"Layer {layer}, head {head} is on").press("Space")
     assert_bars(page, silence_heads(MODEL, [(0, 1), (2, 3)]), IMAGES[4:5])
-    expect(page.locator("#before-words")).to_have_text("The marks show the unchanged model: T-shirt/top, 52.2 %.")
+    expect(page.locator("#before-words")).to_have_text("The marks show the unchanged model: T-shirt/top, 52.2%.")
     page.locator("#reset").click()
     assert_bars(page, MODEL, IMAGES[4:5])
 
@@ -456,7 +456,7 @@ def test_the_page_of_the_site_is_whole_has_no_barriers_and_the_tour_ends(home, s
     page = new_page(viewport=DESKTOP)
     traffic = Traffic(page, home)
     page.goto(home + "explorer.html")
-    expect(page.locator("#answer")).to_have_text("Ankle boot 90.9 %")
+    expect(page.locator("#answer")).to_have_text("Ankle boot 90.9%")
     expect(page.locator("#tour")).to_be_visible()
     problems = []
     while page.locator("#tour").is_visible():
@@ -464,7 +464,7 @@ def test_the_page_of_the_site_is_whole_has_no_barriers_and_the_tour_ends(home, s
         page.locator("#tour-next").click()
     expect(page).not_to_have_url(re.compile("step="))  # the address is written after the page is drawn
     page.reload()
-    expect(page.locator("#answer")).to_have_text("T-shirt/top 52.2 %")  # the image of the last step, unchanged
+    expect(page.locator("#answer")).to_have_text("T-shirt/top 52.2%")  # the image of the last step, unchanged
     expect(page.locator("#tour")).to_be_hidden()  # a second visit
     page.goto(home + "explorer.html#layer=1&cell=layers.1.weights:0.0.30&step=6")
     for size in (DESKTOP, PHONE):

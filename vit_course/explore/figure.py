@@ -116,5 +116,5 @@ def number(value: object, digits: int = 0) -> str:
 
 
 def percent(share: object, digits: int = 0) -> str:
-    """Write a share as ``41 %``."""
-    return f"{number(100 * float(share), digits)}\u00a0%"  # a space at which no line breaks
+    """Write a share as ``41%``."""
+    return f"{number(100 * float(share), digits)}%"

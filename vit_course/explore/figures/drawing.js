@@ -19,7 +19,7 @@ var drawing = {};
     return value.toFixed(digits).replace("-", "−").replace(/^−(0(\.0*)?)$/, "$1");
   }
 
-  const percent = (share, digits = 0) => `${number(100 * share, digits)}\u00a0%`;
+  const percent = (share, digits = 0) => `${number(100 * share, digits)}%`;
 
   // colors from the smallest to the largest value; in the dark, large values are light
   const SCALES = {
