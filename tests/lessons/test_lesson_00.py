@@ -6,9 +6,17 @@ import tomllib
 import pytest
 import torch
 from packaging.requirements import Requirement
+from support import parameter_count
 
 from tools.site_links import ROOT
 from tools.write_run_pages import read
+
+
+def test_the_first_of_the_six_answers_is_wrong_and_no_other(lesson_00):
+    truth = [lesson_00["about"]["class_names"][label] for label in lesson_00["sample"].labels[4:10]]
+    assert truth == ["Shirt", *lesson_00["answers"][1:]]
+    assert lesson_00["answers"][0] == "T-shirt/top"
+    assert parameter_count(lesson_00["model"]) == 139_018
 
 
 def test_the_exercise_reports_the_mistake_that_the_text_suggests(lesson_00):

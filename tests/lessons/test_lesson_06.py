@@ -25,6 +25,16 @@ def test_the_recorded_runs_have_the_lessons_recipe_and_it_alone_was_tested(lesso
         assert run["recipe"]["fit"] == fit
 
 
+def test_the_rates_differ_as_the_text_says(lesson_06):
+    tiny, small, recipe, large, huge = lesson_06["percent"].double()
+    assert lesson_06["rates"] == [2e-4, 6e-4, 2e-3, 6e-3, 2e-2]
+    assert abs(recipe.mean() - large.mean()) < 100 / 216  # less than one image
+    assert tiny.mean() < small.mean() < min(recipe.mean(), large.mean())
+    assert huge.max() < recipe.min()
+    for name, runs in lesson_06["by_change"].items():
+        assert "shift" in name or sum(run["valid_accuracy"] for run in runs) / 5 < recipe.mean() / 100 + 1 / 216
+
+
 def test_the_readers_own_model_reaches_the_recorded_accuracy(lesson_06):
     """Every part of it, its step, its schedule and its evaluation come from ``my_vit.py``."""
     names = ("VisionTransformer", "train_step", "learning_rate_schedule", "evaluate")

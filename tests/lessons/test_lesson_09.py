@@ -12,7 +12,7 @@ def percent(right):
 def test_a_difference_is_printed_with_its_standard_error(lesson_09, capsys):
     right = torch.tensor([1.0, 1.0, 0.0, 0.0])
     lesson_09["report"]("half", right, base=torch.tensor([0.0, 0.0, 0.0, 0.0]))
-    assert capsys.readouterr().out.split() == ["half", "50.0", "%,", "difference", "50.0", "±", "28.9"]
+    assert capsys.readouterr().out.split() == ["half", "50.0%,", "difference", "50.0", "±", "28.9"]
 
 
 def test_what_the_maps_of_the_boot_show(lesson_09):
