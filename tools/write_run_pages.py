@@ -293,7 +293,8 @@ include loading the data, the validation after every epoch, and the test.
 
 These plain ViTs were also trained from scratch on CIFAR-10, with {min_sizes:.0f} to {max_sizes:.0f} times as many
 parameters as ours. What the columns *training* and *test accuracy* say of them comes from the linked pages. In their
-complete training, most of them reach more than *best*, but none does in half an hour on two cores.
+complete training, most of them reach more than *best*; models of their sizes that we trained for about half an hour did
+not.
 
 {published}
 
@@ -307,18 +308,18 @@ how far such models get in this time, and not how good the complete recipes are.
 
 {picture}
 
-Each line starts at chance, which is 10%. The later dots are validation accuracies, one for each epoch. The commands
-are in the files `*_runs.jsonl`.
+Each line starts at chance, which is 10%. The later dots are validation accuracies, one for each epoch. The commands are
+in the files `*_runs.jsonl`.
 
 ## An ablation of *quick*
 
 Each row below the first changes one part of the quick preset for Fashion-MNIST, with the seeds 0, 1 and 2. *AdamW*
-replaces Muon for the encoder's matrices, with an untuned peak learning rate of 0.003 instead of 0.008. *No positions*
-keeps the position embeddings at zero, *class token* classifies from this token instead of the mean, and *mirror images*
-flips half of the images. *Shifts* move an image by up to a pixel each way. The number of epochs was chosen in advance,
-so that a run takes less than a minute on one core: 8 epochs with the preset's four patches per image, and fewer with
-smaller patches, because more tokens take more time. The accuracies are those of the 5,000 validation images, whose
-choice gives each a standard error of about 0.4 points.
+replaces Muon, an optimizer for matrices (lesson 7), in the encoder, with an untuned peak learning rate of 0.003 instead
+of 0.008. *No positions* keeps the position embeddings at zero, *class token* classifies from this token instead of the
+mean, and *mirror images* flips half of the images. *Shifts* move an image by up to a pixel each way. The number of
+epochs was chosen in advance, so that a run takes less than a minute on one core: 8 epochs with the preset's four
+patches per image, and fewer with smaller patches, because more tokens take more time. The accuracies are those of the
+5,000 validation images, whose choice gives each a standard error of about 0.4 points.
 
 {ablation}
 
@@ -341,10 +342,10 @@ standard error of about 0.7 points.
 
 {best_ablation}
 
-Muon matters most: with AdamW and its untuned learning rate, the accuracy is 13 points lower. With the same amount of
-computation, omitting the smaller images costs 8 to 9 points. Omitting the position embeddings costs 7 to 8, although
-the quick preset above hardly needs them for its four large patches. The cosine costs about 4 points, and the class
-token instead of mean pooling 1 to 2. The other five changes make a difference of 1.2 points at most; only without
+Replacing Muon costs most: 13 points with AdamW, some of which may be due to its untuned learning rate. With the same
+amount of computation, omitting the smaller images costs 8 to 9 points. Omitting the position embeddings costs 7 to 8,
+although the quick preset above hardly needs them for its four large patches. The cosine costs about 4 points, and the
+class token instead of mean pooling 1 to 2. The other five changes make a difference of 1.2 points at most; only without
 weight decay is the accuracy lower with all three seeds.
 
 Four epochs are too few to overfit, so this table cannot show what the ingredients against overfitting are worth. In the

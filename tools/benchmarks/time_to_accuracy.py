@@ -61,7 +61,7 @@ def _notes(runs: Sequence[dict]) -> list[str]:
     """Return what was compared, in Markdown."""
     return [
         "*Quick* was made for short runs on Fashion-MNIST, and its schedule fits each time limit. The published "
-        "recipes were made for longer runs, two of them on other data sets, and the limit cuts their schedules off, "
+        "recipes were made for longer runs, two of them on other data sets, and the limit stops them early, "
         "so the table says nothing about how accurate they are in the end. Each of them ran once, and ours once for "
         "each limit. A run that exceeded its limit was repeated. The clock stops while a model is validated, tested "
         "or saved. All recipes train on the same images, which are kept in memory.",
@@ -93,7 +93,7 @@ def _disturbance(runs: Sequence[dict]) -> list[str]:
         load = f"{min(loads):g} to {max(loads):g}"
         sentences.append(f"The load average, to which the runs themselves contribute, was {load}.")
     sentences.append(
-        f"In no {timed_runs.SLICE:g} s did the speed fall below {evenness(run):.0%} of its run's median; "
+        f"In no {timed_runs.SLICE:g} seconds in a row did the speed fall below {evenness(run):.0%} of a run's median; "
         f"{_title(run['recipe'])} ({run['budget']:g} s) varied most."
     )
     over = [test for run in runs if run["recipe"] == OURS for test in run["tests"] if test["seconds"] > test["mark"]]
