@@ -62,7 +62,7 @@ def test_attention_normalises_what_about_says_and_names_the_prediction():
     with torch.no_grad():
         chances = model.eval()(normalised[None])[0].softmax(dim=-1)
     name = ABOUT["class_names"][chances.argmax()]
-    assert view.data["prediction"] == f"the model: {name}, {number(100 * chances.max())}\u00a0%"
+    assert view.data["prediction"] == f"the model: {name}, {number(100 * chances.max())}%"
 
 
 def unpacked(part):
