@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from einops import EinopsError
-from lessons.test_published_vits import MARKDOWN, NOTEBOOK
+from lessons.test_published_vits import MARKDOWN
 from sklearn.datasets import load_digits
 from support import assert_equal
 
