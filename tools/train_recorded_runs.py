@@ -1,6 +1,6 @@
 """Train every recorded run with the training command, and keep what it logged: one line a run, in ``resources/runs``.
 
-    python -m tools.train_recorded_runs             all of them: about twelve hours on two cores
+    python -m tools.train_recorded_runs             all of them: about thirteen hours on two cores
     python -m tools.train_recorded_runs cifar10     one group: digits, fashion_mnist, cifar10, best, published,
                                                     ablation, best_ablation, full_ablation
 
@@ -53,7 +53,13 @@ ABLATION_OF_BEST = {  # the preset best of CIFAR-10, a fifth of its epochs, and 
     "no weight decay": "--epochs 4 --weight-decay 0",
     "no label smoothing": "--epochs 4 --label-smoothing 0",
 }
-FULL_LENGTH = {"no shifts": 2, "no mirror images": 1, "no label smoothing": 1}  # of these, with how many seeds
+FULL_LENGTH = {  # of these, with how many seeds
+    "no shifts": 2,
+    "no mirror images": 2,
+    "no label smoothing": 2,
+    "cosine after the warm-up": 1,
+    "no positions": 1,
+}
 # What other pages train on CIFAR-10, with the course's model and trainer: size of the model, dropout, optimizer (Adam's
 # weight decay as AdamW's), learning rate, warm-up, batch, label smoothing, mirror images and shifts, no clipping. The
 # schedule is shortened to the epochs that two cores train in half an hour; strong augmentation, stochastic depth and
@@ -102,7 +108,7 @@ def recorded_runs() -> dict[str, dict[str, str]]:
         },
         "full_ablation": {
             f"best, {change}, 20 epochs, seed {seed}": f"--dataset cifar10 --preset best --threads 1 "
-            f"{ABLATION_OF_BEST[change].removeprefix('--epochs 4 ')} --seed {seed}"
+            f"{ABLATION_OF_BEST[change].replace('--epochs 4', '').strip()} --seed {seed}"
             for change, seeds in FULL_LENGTH.items()
             for seed in range(seeds)
         },
