@@ -23,7 +23,7 @@ SUBMISSIONS = {
 }
 MARKS = {"right": [1, 1], "wrong": [0, 1], "exits": [1, 1], "endless": [1, 1], "empty": [0, 0]}
 JOBS = {
-    name: (list(enumerate(map(dedent, [SETUP, *cells]))), TESTS, MODULES, Limits(cell_seconds=1))
+    name: (list(enumerate(map(dedent, [SETUP, *cells]))), TESTS, MODULES, Limits(cell_seconds=3))
     for name, cells in SUBMISSIONS.items()
 }
 

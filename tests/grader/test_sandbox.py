@@ -443,10 +443,10 @@ def test_a_function_that_does_not_end_costs_its_own_points():
 
 
 def test_a_wait_that_looks_like_work_ends_by_the_clock(monkeypatch):
-    monkeypatch.setattr(sandbox, "PATIENCE", 1)
-    result = graded(PATCHIFY, WAITS_FOR_ITSELF, UNPATCHIFY, limits=Limits(cell_seconds=0.5))
+    monkeypatch.setattr(sandbox, "PATIENCE", 5)
+    result = graded(PATCHIFY, WAITS_FOR_ITSELF, UNPATCHIFY, limits=Limits(cell_seconds=1))
     assert marks(result) == [True, True]
-    assert re.fullmatch(r"cell 2: stopped after ([6-9]|1\d) s by the clock", result.notes[0])
+    assert re.fullmatch(r"cell 2: stopped after (1[5-9]|2\d) s by the clock", result.notes[0])
     assert_nothing_is_left()
 
 
@@ -486,12 +486,12 @@ def test_stops_have_an_end():
     assert result.notes[-1] == "the submission was stopped after 2 s in all"
 
 
-WORK = "import time\nstart = time.process_time()\nwhile time.process_time() < start + 0.5: pass"
+WORK = "import time\nstart = time.process_time()\nwhile time.process_time() < start + 2: pass"
 
 
 @contextmanager
 def more_work_than_cores():
-    """Let others compute, so that a cell that computes for 0.5 s may take much longer by the clock."""
+    """Let others compute, so that a cell that computes for 2 s takes much longer by the clock."""
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3 * os.cpu_count())]
     try:
         yield
@@ -503,9 +503,9 @@ def more_work_than_cores():
 
 def test_time_counts_when_the_submission_computes_or_waits_not_when_others_do():
     with more_work_than_cores():
-        result = graded(PATCHIFY, WORK, UNPATCHIFY, "time.sleep(60)", limits=Limits(cell_seconds=1.5))
+        result = graded(PATCHIFY, WORK, UNPATCHIFY, "time.sleep(60)", limits=Limits(cell_seconds=4))
     assert marks(result) == [True, True]
-    assert result.notes == ["cell 4: stopped after 1.5 s (endless loop?)"]
+    assert result.notes == ["cell 4: stopped after 4 s (endless loop?)"]
 
 
 def test_the_environment_holds_nothing_of_the_graders(monkeypatch):
