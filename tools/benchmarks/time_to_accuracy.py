@@ -60,11 +60,11 @@ def _title(recipe: str) -> str:
 def _notes(runs: Sequence[dict]) -> list[str]:
     """Return what was compared, in Markdown."""
     return [
-        "*Quick* was made for short runs on Fashion-MNIST, and its schedule fits each time limit. The published "
-        "recipes were made for longer runs, two of them on other data sets, and the limit stops them early, "
-        "so the table says nothing about how accurate they are in the end. Each of them ran once, and ours once for "
-        "each limit. A run that exceeded its limit was repeated. The clock stops while a model is validated, tested "
-        "or saved. All recipes train on the same images, which are kept in memory.",
+        "*Quick* was made for short runs on Fashion-MNIST, and each of its entries is a run of its own, whose "
+        "schedule ends at that limit. The published recipes were made for longer runs, two of them on other data "
+        "sets, and each of them ran once and was stopped early, so the table says nothing about how accurate they "
+        "are in the end. A run that exceeded its limit was repeated. The clock stops while a model is validated, "
+        "tested or saved. All recipes train on the same images, which are kept in memory.",
         "We reimplemented the published recipes and kept their model, initialization, dropout, optimizer, learning "
         "rate, batch size and augmentation, except for the changes below. We made them as fast as we could, with "
         "written-out attention where that is faster, a fused optimizer, one channel, and augmentation and resizing "
