@@ -492,7 +492,8 @@ WORK = "import time\nstart = time.process_time()\nwhile time.process_time() < st
 @contextmanager
 def more_work_than_cores():
     """Let others compute, so that a cell that computes for 2 s takes much longer by the clock."""
-    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3 * os.cpu_count())]
+    busy = [sys.executable, "-c", "while True: pass"]  # in sessions of their own, among which Linux shares its cores
+    others = [subprocess.Popen(busy, start_new_session=True) for _ in range(3 * os.cpu_count())]
     try:
         yield
     finally:
