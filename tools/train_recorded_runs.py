@@ -1,6 +1,6 @@
 """Train every recorded run with the training command, and keep what it logged: one line a run, in ``resources/runs``.
 
-    python -m tools.train_recorded_runs             all of them: about thirteen hours on two cores
+    python -m tools.train_recorded_runs             all of them: about fourteen hours on two cores
     python -m tools.train_recorded_runs cifar10     one group: digits, fashion_mnist, cifar10, best, published,
                                                     ablation, best_ablation, full_ablation
 
