@@ -139,6 +139,20 @@ def history(course):
     return [path.read_bytes() for path in sorted((course / "my_course" / "history").glob("*"))]
 
 
+def test_a_copy_does_not_show_what_the_reader_is_to_predict(course):
+    lesson = notebook("a:1", "b:9")
+    for cell in lesson.cells:
+        cell.outputs, cell.execution_count = [v4.new_output("stream", text="the answer")], 1
+    write(course / "notebooks" / LESSON, lesson)
+    Copies(course).update()
+    assert copied(course) == ["a:1", "b:9"]
+    copy_ = (course / "my_course" / LESSON).read_text(encoding="utf-8")
+    assert "the answer" not in copy_
+    assert Copies(course).update() == []
+    Copies(course).fresh("3")
+    assert (course / "my_course" / LESSON).read_text(encoding="utf-8") == copy_
+
+
 def test_an_untouched_copy_becomes_the_newest_lesson(course):
     release(course, "a:1", "b:9")
     (line,) = Copies(course).update()

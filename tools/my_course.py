@@ -44,6 +44,15 @@ def read(text: str) -> NotebookNode | None:
         return None
 
 
+def unrun(text: str) -> str:
+    """Return the text of a lesson without its outputs, which would answer what readers are to predict."""
+    lesson = v4.reads(text)
+    for cell in lesson.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    return v4.writes(lesson) + "\n"
+
+
 def content(cell: NotebookNode) -> tuple[str, str]:
     """Return what counts as a change of a cell; outputs, numbers and metadata do not."""
     return cell.cell_type, cell.source
@@ -110,9 +119,10 @@ class Copies:
         self.names = [path.relative_to(self.lessons).as_posix() for path in files]
 
     def texts(self, name: str) -> list[str | None]:
-        """Return the texts of the base, the copy and the lesson; None where a file is missing."""
-        paths = self.folder / ".base" / name, self.folder / name, self.lessons / name
-        return [path.read_text(encoding="utf-8-sig", errors="replace") if path.exists() else None for path in paths]
+        """Return the texts of base and copy, None where a file is missing, and of the lesson, without outputs."""
+        paths = self.folder / ".base" / name, self.folder / name
+        copies = [path.read_text(encoding="utf-8-sig", errors="replace") if path.exists() else None for path in paths]
+        return [*copies, unrun((self.lessons / name).read_text(encoding="utf-8"))]
 
     def write(self, name: str, text: str, base: str) -> None:
         """Write a copy, then its base, each in one piece: what is interrupted in between is merged again."""

@@ -33,7 +33,7 @@ def page(new_page):
 @pytest.mark.parametrize("name", LESSONS)
 def test_a_lesson_fits(lab, page, name):
     traffic = Traffic(page, lab.url)
-    lab.open(page, f"my_course/{name}")
+    lab.open(page, f"notebooks/{name}")  # whose outputs are stored
     assert visible_findings(page) == []
     assert traffic.problems == []
 

@@ -42,12 +42,12 @@ CHECKS = FOLDER / "results" / "checks.json"
 
 HEAD = """# Benchmarks
 
-On two CPU cores, the course's model is about as fast as the fastest of the published ones that we measured, in training
-and in inference: the medians are {slowest:.2f} to {fastest:.2f} times its speed. `torch.compile` makes it
+On two CPU cores, the course's model is about as fast as the fastest of the published ones that we measured, in
+training and in inference: the medians are {slowest:.2f} to {fastest:.2f} times its speed. `torch.compile` makes it
 {compiled_least:.0%} to {compiled_most:.0%} faster, but the first step then takes {first_least:.0f} to
-{first_most:.0f} s. On Fashion-MNIST, the preset *quick* reaches {accuracy:.1%} after {seconds:g} s of training, and the best of three published recipes, which we
-reimplemented and stopped early, {their_accuracy:.1%} after {their_seconds:g} s. In our tests, no check of a reader's
-code took more than {check:.1f} s of processor time.
+{first_most:.0f} s. On Fashion-MNIST, the preset *quick* reaches {accuracy:.1%} after {seconds:g} s of training, and
+the best of three published recipes, which we reimplemented and stopped early, {their_accuracy:.1%} after
+{their_seconds:g} s. In our tests, no check of a reader's code took more than {check:.1f} s of processor time.
 
 `tools/benchmarks/report.py` writes this page from the logs in `results/`, and `make rebuild WHAT=benchmarks` repeats
 the measurements.
