@@ -158,6 +158,7 @@ def test_a_forward_that_python_does_not_find_is_named(init, rest, says):
 
 PATCHIFY, ATTENTION = "images, patch_size", "query, key, value"
 BACK = "patches, *, patch_size, image_size, channels=3"
+NORM = "x, weight, bias"
 HELPER = "def helper(query, key):\n    weights = (query @ key.mT).softmax(-1)\n\n\n"
 WORDS = [
     ("patchify", PATCHIFY, "return images.reshape(undefined)", r"NameError.* in line \d+, `return images.reshape"),
@@ -167,7 +168,13 @@ WORDS = [
     ("patchify", PATCHIFY, 'return rearrange(images, "b c (h p) w -> b h (c p w)")', "cannot work out how long"),
     ("patchify", PATCHIFY, 'return rearrange(images, "b c (h p) w -> b (c h p w)", p=5)', "into groups of 5"),
     ("unpatchify", BACK, 'return rearrange(patches, "b (h w) d -> b h w d", h=image_size / 2)', "restart the kernel"),
-    ("layer_norm", "x, weight, bias", "return x", r"must take the arguments \(x, weight, bias, eps\); yours takes"),
+    ("patchify", PATCHIFY, 'return rearrange(images, "b c (gh p) (gw p) -> b gh gw c", p=5)', "p occurs twice"),
+    ("layer_norm", f"{NORM}, eps", "return x - x.mean(dim=-1) + math.sqrt(x)", "keepdim=True"),
+    ("layer_norm", f"{NORM}, eps", "return math.sqrt(x)", r"as in torch\.erf"),
+    ("layer_norm", f"{NORM}, eps", "return torch.sqrt(2)", r"as in math\.sqrt"),
+    ("scaled_dot_product_attention", ATTENTION, "return query @ key", r"\.mT exchanges"),
+    ("scaled_dot_product_attention", ATTENTION, "return torch.cat([query[:1, :1], key], dim=1)", "with expand"),
+    ("layer_norm", NORM, "return x", r"must take the arguments \(x, weight, bias, eps\); yours takes"),
     ("patchify", PATCHIFY, "raise NotImplementedError", r"not written yet\. Put your code where"),
     ("patchify", PATCHIFY, "return images.long().softmax(-1)", r"stopped with (NotImplemented|Runtime)Error.* `return"),
 ]

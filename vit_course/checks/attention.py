@@ -13,6 +13,7 @@ from vit_course.checks.compare import formula
 from vit_course.checks.declare import Case, declare
 from vit_course.checks.dropout import RATE
 from vit_course.checks.embedding import drawn, modes
+from vit_course.checks.trace import forbids
 
 # --- attention as a function -----------------------------------------------------------------------------------------
 
@@ -48,6 +49,7 @@ declare(
     ATTENTION,
     mistakes="attention_weights scaled_dot_product_attention",
     stages=[*STAGES, OUT],
+    behaviors=[forbids("scaled_dot_product_attention", *ATTENTION[0][0].args)],
 )
 
 # --- splitting and merging -------------------------------------------------------------------------------------------

@@ -145,6 +145,25 @@ def _older_than_a_syntax_error(subject: object) -> None:
 
 # --- what stopped it -------------------------------------------------------------------------------------------------
 
+LIBRARIES = {  # what their errors say, by the sentence that explains it
+    "einops": {
+        "float": r"ints.*float|float.*ints",
+        "divide": r"can't divide axis of length (?P<length>\d+) in chunks of (?P<parts>\d+)",
+        "axes": r"[Ee]xpected (?P<wanted>\d+) dim\w*\.? ?.*?(?P<came>\d+)-dim",
+        "one_side": r"Identifiers only on one side of expression .*?: (?P<names>\{.*?\})",
+        "twice": r'contains duplicate dimension "(?P<name>.*?)"',
+        "unknown_sizes": r"Could not infer sizes for (?P<names>\{.*?\})",
+        "lengths": r"Shape mismatch, (?P<came>\d+) != (?P<wanted>\d+)",
+    },
+    "torch": {
+        "number": r"must be Tensor, not (int|float)",
+        "one_number": r"only one element tensors can be converted to Python scalars",
+        "joined": r"Sizes of tensors must match except in dimension",
+        "product": r"mat1 and mat2 shapes cannot be multiplied|Expected size for first two dimensions of batch2",
+        "broadcast": r"The size of tensor a .* must match the size of tensor b",
+    },
+}
+
 
 @contextmanager
 def running(doing: str = "") -> Iterator[None]:
@@ -194,31 +213,17 @@ def place(error: BaseException) -> str:
 
 def _explained(error: Exception) -> list[str]:
     """Return what an error means, in the learner's terms; empty if it is clear by itself."""
-    text, lines = str(error), []
-    if re.search(r"must be Tensor, not (int|float)", text):
-        lines.append(sentence("learner.number_for_tensor"))
-    if "einops" in "".join(frame.filename for frame in traceback.extract_tb(error.__traceback__)):
-        lines += _explained_einops(error, text)
+    text = str(error)
+    einops = "einops" in "".join(frame.filename for frame in traceback.extract_tb(error.__traceback__))
+    library = "einops" if einops else "torch"
+    found = [(name, match) for name, says in LIBRARIES[library].items() if (match := re.search(says, text))]
+    lines = [sentence(f"{library}.{name}", **match.groupdict()) for name, match in found[:1]]
     if "NoneType" in text and (frames := _own_frames(error)):
         frame, number = frames[-1]
         words = re.findall(r"\w+", linecache.getline(frame.f_code.co_filename, number))
         called = [frame.f_globals.get(word) for word in words]
         lines += [sentence("learner.callee_returns_none", own=f.__name__) for f in called if _never_returns(f)][:1]
     return lines
-
-
-def _explained_einops(error: Exception, text: str) -> list[str]:
-    if isinstance(error, TypeError) and "ints" in text and "float" in text:
-        return [sentence("einops.float")]
-    patterns = {
-        "divide": r"can't divide axis of length (?P<length>\d+) in chunks of (?P<parts>\d+)",
-        "axes": r"[Ee]xpected (?P<wanted>\d+) dim\w*\.? ?.*?(?P<came>\d+)-dim",
-        "one_side": r"Identifiers only on one side of expression .*?: (?P<names>\{.*?\})",
-        "unknown_sizes": r"Could not infer sizes for (?P<names>\{.*?\})",
-        "lengths": r"Shape mismatch, (?P<came>\d+) != (?P<wanted>\d+)",
-    }
-    found = [(name, match) for name, pattern in patterns.items() if (match := re.search(pattern, text))]
-    return [sentence(f"einops.{name}", **match.groupdict()) for name, match in found[:1]]
 
 
 def _never_returns(function: object) -> bool:
