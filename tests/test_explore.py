@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from support import assert_equal, parameters_of, small_model
+from traitlets import TraitError
 
 from vit_course import explore, inside, patchify
 from vit_course.data import load_test_images
@@ -161,6 +162,11 @@ WRONG = [
     (partial(setattr, KINDS["attention"](), "head", "max"), "head must lie in 0 .. 1; got 'max'"),
     (partial(setattr, KINDS["head_ablation"](), "off", [(0, 5)]), "head must be at most num_heads - 1=1; got 5"),
 ]
+
+
+def test_one_patch_is_always_selected():
+    with pytest.raises(TraitError, match=r"'selected' .* expected a tuple, not the NoneType None"):
+        KINDS["patches"]().selected = None
 
 
 @pytest.mark.parametrize(("call", "says"), WRONG, ids=[says for _, says in WRONG])

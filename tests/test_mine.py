@@ -312,6 +312,9 @@ ASKED_FOR = {
     r"linear_1\.weight does not start": ("MLPBlock", "nn.init.xavier_uniform_(self.linear_1.weight)", "pass"),
     r"qkv\.weight does not start as the lesson asks: its largest value .* normal distribution": (
         "MultiHeadSelfAttention", "xavier_uniform_(self.qkv", "xavier_normal_(self.qkv"),
+    r"encoder\.layers\.0\..* does not start as the lesson asks": (
+        "VisionTransformer", "self.head =",
+        "nn.init.normal_(self.encoder.layers[0].mlp.linear_1.weight)\n        self.head ="),
     r"later lessons call its method forward_features, and it has none": (
         "VisionTransformer", "forward_features", "features"),
     r"its method forward_features does not return the normalized tokens": (

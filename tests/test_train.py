@@ -299,6 +299,7 @@ def test_a_damaged_checkpoint_is_named_and_the_older_one_leads_to_the_same_resul
     [
         ('"crop": 1', '"crop": 2', ".*step_000000010.safetensors is of a run with another config.json: put that one"),
         ('"device": "cpu"', '"device": "gpu"', "--device must be one that this machine has; got 'gpu'"),
+        ('"dataset"', "dataset", ".*config.json is damaged .*: put it back, or choose another --out"),
     ],
 )
 def test_a_changed_config_is_refused(old, new, message, killed):
@@ -318,6 +319,12 @@ def test_every_option_that_decides_the_result_must_stay(finished):
         words = [flag.replace("--", "--no-") if value else flag] if isinstance(value, bool) else [flag, other]
         said = refused(finished, "--resume", *words)
         assert re.search(rf"this run was started with {flag} {value}, not .*: omit the option", said)
+
+
+def test_a_setting_that_an_older_version_did_not_store_had_its_default(killed):
+    config = killed / "config.json"
+    config.write_text(config.read_text().replace('"cooldown": 0.0,', ""))
+    assert "this run was started with --cooldown 0.0, not 0.5" in refused(killed, "--resume", "--cooldown", "0.5")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@
     document.fonts.load('1em "Source Sans 3"'), new Promise((done) => { setTimeout(done, 500); }),
   ]).finally(() => {
     document.body.classList.remove("loading");
-    performance.measure("first picture", { start: 0 });
   });
 
   function remembered() {

@@ -8,6 +8,7 @@ The time is the processor time of one thread. For a mistake that a check does no
 
 import argparse
 import random
+import re
 import time
 from contextlib import suppress
 from itertools import combinations
@@ -17,8 +18,14 @@ import torch
 from tools.benchmarks import cli, machine, report
 from vit_course.checks.clinic import CLINIC
 from vit_course.checks.declare import CHECKS, Check
-from vit_course.checks.variants import CALLERS, SOURCES, Mistake, compatible
+from vit_course.checks.variants import SOURCES, Mistake, compatible
 from vit_course.checks.verdict import CheckFailed, NotWritten
+
+
+def parts_of(twin: str) -> list[str]:
+    """Return the parts of which a twin consists, itself among them."""
+    called = [part for part in SOURCES if part != twin and re.search(rf"\b{part}\b", SOURCES.get(twin, ""))]
+    return list(dict.fromkeys([twin, *(part for each in called for part in parts_of(each))]))
 
 
 def unknown(part: str) -> Mistake:
@@ -50,7 +57,7 @@ def measure(options: argparse.Namespace) -> dict:
             "right": [()],
             "one": [(mistake,) for mistake in check.known() + check.known(drawn=True)],
             "two": random.Random(0).sample(pairs, min(result["pairs"], len(pairs))),
-            "unknown": [(unknown(part),) for part, callers in CALLERS.items() if check.twin in callers],
+            "unknown": [(unknown(part),) for part in parts_of(check.twin) if part in SOURCES],
         }
         result["seconds"][check.name] = {kind: longest(check, some) for kind, some in tried.items()}
     return result

@@ -217,7 +217,7 @@ def precision_section(log: dict) -> str:
             "rows, oneDNN, which computes the bfloat16 products, was limited to AVX2. This does not fully imitate an "
             "older processor, because the rest of PyTorch was not limited. Compare times within a row only, because "
             "the load "
-            f"on the machine varied. Bfloat16 is faster only for {' and for '.join(faster)}.",
+            f"on the machine varied. Bfloat16 is faster only for {' and for '.join(faster) or 'none of them'}.",
             table(["case", "instructions", "float32, ms a step", "bfloat16, ms a step", "relative speed"], rows),
             f"Validation accuracy on the digits after {log['epochs']} epochs of lesson 6's recipe, by seed: "
             + "; ".join(f"{name} {values}" for name, values in scores.items())

@@ -276,8 +276,7 @@ class Trial:
         runs = [lambda twins: stop_of(lambda: self.twin(case)(twins)), *runs[: len(results)]]
         stop = stop_of(lambda: self.learners(case))
         known = [mistake for mistake in self.check.known(drawn=case.training) if not mistake.fields]
-        options = dict(most_calls=MOST_CALLS // 5, remember=self.check.is_class and not case.training)
-        if found := stop.message and explanation(known, runs, [stop, *results], **options):
+        if found := stop.message and explanation(known, runs, [stop, *results], most_calls=MOST_CALLS // 5):
             raise _named(found, runs[0], str(stopped)) from stopped.__cause__
 
     def explain(
@@ -310,7 +309,6 @@ class Trial:
                 [*(results[k] for k in order), *map(_expected, earlier)],
                 most=self.check.most,
                 most_calls=self.check.most_calls // (20 if case.training else 1),
-                remember=self.check.is_class and not case.training,
                 rank=lambda notes: progress().rank(notes),
             )
         if found and ".symptom" in found[0].id and len(found) == 1:  # the code as it came

@@ -100,69 +100,29 @@ def _spans(mistakes: Sequence[Mistake], part: str) -> tuple[tuple[int, int, str]
     return tuple(span for mistake in mistakes if mistake.part == part for span in mistake.spans)
 
 
-def _callers() -> dict[str, set[str]]:
-    """Return for every part the parts whose values depend on it, itself among them."""
-    words = {part: set(re.findall(r"\w+", source)) for part, source in SOURCES.items()}
-    found = {}
-    for part in reversed(SOURCES):  # a part calls only those that are written before it
-        above = [found[caller] for caller in found if part in words[caller]]
-        found[part] = {part}.union(*above)
-    return found
-
-
-CALLERS = _callers()
-
-
 class Bench:
     """All twins in one namespace, in which edited ones take the place of right ones and are run.
-
-    What the right ones return is remembered, so that of a variant runs only what an edit reaches. That needs twins
-    that neither draw random numbers nor write into their arguments.
 
     Attributes:
         notes: the name and the variables of every twin that was run, in the order of their returns.
         calls: how many twins were run in all, a measure of the time.
     """
 
-    def __init__(self, *, remember: bool = False) -> None:
-        self.remember, self.calls, self.notes = remember, 0, []
+    def __init__(self) -> None:
+        self.calls, self.notes = 0, []
         self.names = namespace((), self._note)
         self.right = {part: self.names[part] for part in SOURCES}
-        self.remembering = {part: self._remembering(part) if remember else self.right[part] for part in SOURCES}
-        self.memory, self.learning = {}, False
 
     def _note(self, name: str, variables: dict, result: object) -> object:
         self.calls += 1
         self.notes.append((name, variables | {"result": result}))
         return result
 
-    def _remembering(self, part: str) -> Callable:
-        """Return a part that runs only for arguments with which it has not run when all parts were right."""
-
-        def call(*args: object, **kwargs: object) -> object:
-            given = *args, *kwargs, *kwargs.values()
-            key = part, *(arg if isinstance(arg, (str, float)) else id(arg) for arg in given)
-            if key not in self.memory:
-                first = len(self.notes)
-                result = self.right[part](*args, **kwargs)
-                if not self.learning:
-                    return result
-                self.memory[key] = result, self.notes[first:], given  # which keeps its ids from others
-            else:
-                self.notes += self.memory[key][1]
-            return self.memory[key][0]
-
-        return call
-
     def run(self, mistakes: Sequence[Mistake], run: Callable[[dict], object]) -> object:
         """Return what a function gives of all twins, with these mistakes in them."""
         self.notes.clear()
-        self.learning = self.remember and not mistakes
-        self.names.update(self.remembering)
-        edited = {mistake.part for mistake in mistakes}
-        for part in edited:
-            self.names.update({caller: self.right[caller] for caller in CALLERS[part]})
-        for part in edited:
+        self.names.update(self.right)
+        for part in {mistake.part for mistake in mistakes}:
             exec(_compiled(part, _spans(mistakes, part), True), self.names)
         return run(self.names)
 
@@ -216,7 +176,6 @@ def explanation(
     *,
     most: int = 2,
     most_calls: int = MOST_CALLS,
-    remember: bool = False,
     rank: Callable[[list], int] = lambda notes: 1,
 ) -> tuple[Mistake, ...]:
     """Return the fewest mistakes that give all results; an empty tuple if none do.
@@ -228,14 +187,13 @@ def explanation(
         results: the learner's, in the same order.
         most: how many mistakes may come together.
         most_calls: how many twins are run at most for mistakes that come together.
-        remember: whether a :class:`Bench` may remember what the right twins return.
         rank: orders the mistakes by their notes of the first case, if none explains all alone; see
             :meth:`vit_course.checks.trace.Progress.rank`.
     """
     if all(isinstance(result, Tensor) and result.isnan().all() for result in results):
         return ()
     targets = [_Target(result) for result in results]
-    bench, notes = Bench(remember=remember), {}
+    bench, notes = Bench(), {}
 
     def explains(chosen: Sequence[Mistake]) -> bool:
         for k, (run, target) in enumerate(zip(runs, targets, strict=True)):
@@ -262,8 +220,6 @@ def explanation(
                     yield tuple(chosen)
 
     with torch.no_grad(), warnings.catch_warnings(action="ignore"):
-        for run in runs if remember else ():
-            bench.run((), run)
         for mistake in mistakes:
             if explains([mistake]):
                 return (mistake,)

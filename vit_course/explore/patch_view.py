@@ -3,7 +3,7 @@
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
-from traitlets import Enum, Int, validate
+from traitlets import Enum, Int, Tuple, validate
 
 from vit_course import arguments, patchify
 from vit_course.explore import model_input
@@ -44,11 +44,12 @@ class PatchExplorer(GridExplorer, kind="patches"):
 
     patch_size = Int().tag(sync=True)
     order = Enum(ORDERS, ORDERS[0]).tag(sync=True)
+    selected = Tuple(Int(), Int()).tag(sync=True)  # one always is
 
     def __init__(self, image: Tensor, sizes: list[int], patch_size: int) -> None:
         self.image, self.sizes = image, sizes
         data = {"image": packed(image), "sizes": sizes}
-        middle = tuple(side // patch_size // 2 for side in image.shape[1:]) if patch_size in sizes else None
+        middle = tuple(side // patch_size // 2 for side in image.shape[1:]) if patch_size in sizes else (0, 0)
         super().__init__(data, patch_size=patch_size, order=ORDERS[0], selected=middle)
 
     def grid(self) -> tuple[int, int]:

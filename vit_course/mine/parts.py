@@ -47,8 +47,8 @@ class Part:
             with torch.random.fork_rng():
                 torch.manual_seed(0)
                 own, reference = subject(**sizes), self.reference(**sizes)
-            self.verify_attributes(own, reference, sizes)
             self.verify_start(own, reference)
+            self.verify_attributes(own, reference, sizes)  # last, because methods are compared with loaded weights
         return verdict
 
     def verify_attributes(self, own: nn.Module, reference: nn.Module, sizes: Mapping) -> None:

@@ -50,13 +50,13 @@ def main(argv: list[str] | None = None) -> None:
     options = parser().parse_args(argv)
     name = f"{options.dataset}-{options.preset or 'quick'}-seed{options.seed or 0}"
     folder = RunFolder(options.out or f"runs/{name}")
-    if options.dataset is None and not folder.read_json("config.json"):
-        where = f"there is no run in {folder.path}" if options.out else "nothing to do"
-        raise SystemExit(f"error: {where}: use --dataset NAME to start a run, or --resume --out DIR to continue one")
     stopped = f"stopped; no progress is lost. Continue with the same command and --resume --out {folder.path}"
     prints = Processes.from_environment().local_rank == 0  # an error of one process is one of all on this machine
     _on_signals(signal.default_int_handler)
     try:
+        if options.dataset is None and not folder.read_json("config.json"):
+            where = f"there is no run in {folder.path}" if options.out else "nothing to do"
+            raise ValueError(f"{where}: use --dataset NAME to start a run, or --resume --out DIR to continue one")
         with process_group() as processes, folder.locked() if processes.first else nullcontext():
             run(options, folder, processes)
     except ConnectionError as error:
@@ -106,13 +106,15 @@ def new_config(options: argparse.Namespace) -> Config:
 
 
 def _continued(stored: dict, options: argparse.Namespace) -> Config:
+    config = Config(**stored | dict(recipe=Recipe(**stored["recipe"])))
+    settings = vars(config) | vars(config.recipe)
     for name, value in _given(options).items():
-        option, before = _typed(name), (stored | stored["recipe"])[name]
+        option, before = _typed(name), settings[name]
         if value != before:
             raise ValueError(
                 f"this run was started with {option} {before}, not {value}: omit the option, or choose another --out"
             )
-    return Config(**stored | dict(recipe=Recipe(**stored["recipe"])))
+    return config
 
 
 def _given(options: argparse.Namespace) -> dict:

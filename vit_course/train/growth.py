@@ -23,7 +23,7 @@ class AnySize(nn.Module):
     def __init__(self, model: VisionTransformer, sizes: dict) -> None:
         super().__init__()
         self.model, self.sizes = model, sizes
-        self.models = {tuple(sizes["image_size"]): model}  # of other sizes only the code is used, not the parameters
+        self.models = {}  # of other sizes, of which only the code is used, not the parameters
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b k"]:
         """Return the logits of images whose sides are multiples of the patch size."""

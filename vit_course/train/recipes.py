@@ -46,6 +46,7 @@ class Recipe:
         for name in ("epochs", "peak_lr", "max_grad_norm"):
             arguments.positive_number(name, getattr(self, name))
         arguments.one_of("optimizer", self.optimizer, ("adamw", "muon"))
+        arguments.whole_number("patch_size", self.patch_size)
         arguments.whole_number("small_side", self.small_side)
         if self.small_share and self.small_side % self.patch_size:
             raise ValueError(f"small_side must be divisible by patch_size={self.patch_size}; got {self.small_side}")

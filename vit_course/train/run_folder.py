@@ -53,9 +53,12 @@ class RunFolder:
             raise ValueError(f"--out must be a folder that can be written to; {self.path} is not: {error}") from error
 
     def read_json(self, name: str) -> dict | list | None:
-        """Return what a JSON file of the folder holds, None without the file."""
+        """Return what a JSON file of the folder holds, None without the file; ``ValueError`` if it is damaged."""
         path = self.path / name
-        return json.loads(path.read_bytes()) if path.exists() else None
+        try:
+            return json.loads(path.read_bytes()) if path.exists() else None
+        except ValueError as error:
+            raise ValueError(f"{path} is damaged ({error}): put it back, or choose another --out") from error
 
     def write_json(self, name: str, value: object) -> None:
         """Write a JSON file."""

@@ -152,7 +152,12 @@ def _parser() -> argparse.ArgumentParser:
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
             add("--student", action="append", default=[], help="only this student; may be repeated")
             add("--jobs", type=int, default=cores, help="submissions to grade in parallel (default: all cores)")
-            add("--cell-seconds", type=float, default=60, help="time limit for each cell (default: 60)")
+            add(
+                "--cell-seconds",
+                type=float,
+                default=60,
+                help="time limit for each cell (default: 60); add --again for those already graded",
+            )
             add("--dask", default="", help="address of a Dask scheduler whose workers do the grading")
             add("--unconfined", action="store_true", help="run submissions without a sandbox, with all of your rights")
             add("--again", action="store_true", help="also grade submissions that have not changed")
