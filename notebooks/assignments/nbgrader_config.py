@@ -39,6 +39,11 @@ c.Autograde.autograde_preprocessors = [
 ]
 
 # a student's text does nothing in the marker's browser; no page loads from another host
+c.GenerateFeedback.preprocessors = [
+    preprocessors.GetGrades,
+    "grader.pages.WithoutHiddenTests",
+    "nbconvert.preprocessors.CSSHTMLHeaderPreprocessor",
+]
 c.HTMLExporter.filters = {
     "markdown2html": "grader.pages.markdown2html",
     "highlight_code": "grader.pages.HighlightCode",

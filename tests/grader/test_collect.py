@@ -326,7 +326,7 @@ def test_a_my_vit_that_comes_after_its_notebook(folder):
     own = "Ada Lovelace_1_file_/my_vit.py"
     line = (
         f"{own}: assignment_05 was collected without this file. If it is to count, copy it to "
-        "submitted/ada/assignment_05/my_vit.py, or collect again with --replace."
+        "submitted/ada/assignment_05/my_vit.py, or collect again with OPTIONS=--replace."
     )
     assert collected(folder, notebook) == (["ada 5"], [])
     assert collected(folder, notebook | {own: "first"}) == ([], [line])
@@ -353,7 +353,7 @@ def test_nothing_is_overwritten(folder):
     placed, lines = collected(folder, {"ada_LATE_1_assignment_01.ipynb": "new"})
     assert (placed, submitted(folder)) == ([], {"ada/assignment_01/assignment_01.ipynb": "old"})
     assert "ada has handed in another assignment_01 before, which stays" in lines[0]
-    assert "late work, collect again with --replace" in lines[0]
+    assert "late work, collect again with OPTIONS=--replace" in lines[0]
     assert collected(folder, {"ada_LATE_1_assignment_01.ipynb": "new"}, replace=True) == (["ada 1"], [])
     assert submitted(folder) == {
         "ada/assignment_01/assignment_01.ipynb": "new",

@@ -4,6 +4,7 @@ import copy
 import csv
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ from grader import gradebook as module
 from grader.classroom import Run, Submission, find_submissions, prepare
 from grader.collect import LATE
 from grader.gradebook import MARK, ClassFolder, Mark
-from grader.grades import NEWER, Row, as_text, table
+from grader.grades import GONE, NEWER, NOT_GRADED, Row, as_text, table
 from grader.pages import MATH, TAGS, HighlightCode, markdown2html
 from grader.release import graded_edition
 from grader.roster import Student
@@ -108,6 +109,37 @@ def test_files_that_changed_after_their_mark_are_noted(folder, source):
         (path.parent / name).unlink()
         put(folder.root, "ada", handed_in(source))
     assert all(f"assignment_01: {NEWER}" in note for note in notes)
+    assert "waits for marks" not in "".join(notes)  # the cause is another one
+    command("grades", "--class", folder.root)
+    assert exported(folder)[:-1] == GRADES
+
+
+def test_a_mark_without_its_files_is_not_final_until_it_is_forgotten(folder, source):
+    """Nor is work that was not graded yet: both are no final marks for Canvas, and neither was "not handed in"."""
+    al, bo = (folder.root / "submitted" / student for student in ("al", "bo"))
+    shutil.move(al, folder.root / "al")
+    put(folder.root, "bo", handed_in(source))
+    try:
+        done = command("grades", "--class", folder.root)
+        assert done.stdout.splitlines()[1] == "4 marks are not final"
+        rows = {line[0]: (line[4], line[-1]) for line in exported(folder)}
+        assert rows["al"] == ("3", f"assignment_01: -x; assignment_01: y z; assignment_01: {GONE}")
+        assert rows["bo"] == ("0", f"assignment_01: {NOT_GRADED}")
+    finally:
+        shutil.move(folder.root / "al", al)
+        shutil.rmtree(bo)
+    command("grades", "--class", folder.root)
+    assert exported(folder)[:-1] == GRADES
+
+
+def test_only_marks_without_files_are_forgotten(folder, source, monkeypatch):
+    monkeypatch.setattr("grader.classroom.Run.grade", lambda run, submissions: [])
+    recorded(folder, "bo", graded(source), folder.root)
+    assert ("bo", "assignment_01") in folder.recorded()
+    assert command("grade", "--class", folder.root).returncode == 0
+    assert ("bo", "assignment_01") in folder.recorded()
+    assert command("grade", "--class", folder.root, "--forget").returncode == 0
+    assert not (folder.root / "autograded" / "bo" / "assignment_01").exists()
     command("grades", "--class", folder.root)
     assert exported(folder)[:-1] == GRADES
 
@@ -184,7 +216,7 @@ def test_the_table_after_grading():
         "student  assignment_01 / 10  assignment_02 / 20  total",
         "ada      7.5                 -                   7.5",
         "al       3*                  0                   3",
-        "* waits for marks by hand: make grade BY=hand",
+        "* not final: mark by hand, or confirm with Resolve, in make grade BY=hand",
         "al: -x",
     ]
 
@@ -369,6 +401,7 @@ def test_formgrader_starts_as_root_too(folder, monkeypatch):
     monkeypatch.chdir(folder.root)
     assert command("formgrader", "--class", folder.root).returncode == 0
     assert ("--allow-root" in started[0]) == (os.geteuid() == 0)
+    assert "--LabApp.default_url=/formgrader" in started[0]
 
 
 def test_only_one_student_is_graded(folder, monkeypatch):

@@ -54,6 +54,18 @@ def test_the_pool_does_not_wait_for_threads_that_a_fork_has_left_behind(monkeypa
     assert ast.literal_eval(output) == {"one": 2000000.0, "two": 2000000.0}  # in the order in which they end
 
 
+def test_an_interruption_does_not_wait_for_the_queue():
+    code = """if __name__ == "__main__":
+        import os, signal, threading
+        from grader.pool import run_jobs
+        threading.Timer(10, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            list(run_jobs({name: ("__import__('time').sleep(600)",) for name in range(6)}, 2, work=eval))
+        except KeyboardInterrupt:
+            os._exit(130)"""
+    assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == 130
+
+
 @pytest.mark.filterwarnings("ignore")  # of Dask, about the machine's ports and clocks
 def test_a_cluster_gives_the_same_marks_and_replaces_a_worker_that_dies(monkeypatch):
     from distributed import LocalCluster

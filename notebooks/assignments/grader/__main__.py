@@ -19,7 +19,7 @@ def release(options: argparse.Namespace) -> None:
     from grader.classroom import check_source
     from grader.release import student_edition
 
-    options.folder.mkdir(parents=True, exist_ok=True)
+    options.folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # students' work and marks are nobody else's
     folder, sources = _class(options)
     failures = []
     for name, source in list(sources.items()):
@@ -45,7 +45,7 @@ def collect(options: argparse.Namespace) -> None:
     folder, sources = _class(options)
     if not options.download:
         raise Stop("name a zip file or a folder: make collect FROM=downloads.zip")
-    placed, lines = sort(Path(options.download), folder, sources, options.pattern, replace=options.replace)
+    placed, lines = sort(options.download, folder, sources, options.pattern, replace=options.replace)
     print(*lines, f"placed: {len(placed)}, not placed: {len(lines)}", sep="\n")
 
 
@@ -63,6 +63,9 @@ def grade(options: argparse.Namespace) -> None:
         raise Stop(f"nothing was handed in by {', '.join(sorted(missing))}")
     print(confine.choose(unconfined=options.unconfined))
     with FileLock(folder.root / ".grading", timeout=0):  # it goes with the process, however that ends
+        for student, name in folder.recorded() if options.forget else ():
+            if name in sources and not (folder.root / "submitted" / student / name).exists():
+                folder.forget(student, name)
         folder.enrol()
         failures = folder.register(sorted({each.source.name for each in submissions}))
         submissions = [each for each in submissions if each.source.name not in failures]
@@ -83,7 +86,7 @@ def formgrader(options: argparse.Namespace) -> None:
     """Open formgrader in JupyterLab, in the folder of the class."""
     folder, _ = _class(options)
     os.chdir(folder.root)
-    lab = [sys.executable, "-m", "jupyterlab", "--ServerApp.root_dir=.", "--ServerApp.default_url=/formgrader"]
+    lab = [sys.executable, "-m", "jupyterlab", "--ServerApp.root_dir=.", "--LabApp.default_url=/formgrader", "-y"]
     os.execv(sys.executable, lab + ["--allow-root"] * (os.geteuid() == 0))
 
 
@@ -91,6 +94,8 @@ def feedback(options: argparse.Namespace) -> None:
     """Write a feedback page for each student and assignment."""
     from nbgrader.converters import GenerateFeedback
     from tqdm import tqdm
+
+    from grader.grades import NEWER, report
 
     folder, sources = _class(options)
     wanted = [name for name in folder.recorded() if name[1] in sources]
@@ -100,16 +105,20 @@ def feedback(options: argparse.Namespace) -> None:
             folder.run(GenerateFeedback, student_id=student, assignment_id=assignment)
         except Stop as error:
             failures.append(f"{student}: no page for {assignment}: {error}")
-    print(f"{len(wanted) - len(failures)} pages in {folder.root / 'feedback'}")
+    rows = report(folder, sources, [])[1]
+    outdated = [f"{row.student.id}: {note}" for row in rows for note in row.notes if note.endswith(NEWER)]
+    print(f"{len(wanted) - len(failures)} pages in {folder.root / 'feedback'}", *outdated, sep="\n")
     if failures:
         raise Stop("\n".join(failures))
 
 
 def grades(options: argparse.Namespace) -> None:
     """Write grades.csv, or fill in a CSV file exported from Canvas."""
+    from grader.grades import report
+
     folder, sources = _class(options)
     print(folder.export(sources, "grades-canvas.csv" if options.canvas else "grades.csv", options.canvas))
-    waiting = sum(not mark.final for (_, name), mark in folder.recorded().items() if name in sources)
+    waiting = sum(not mark.final for row in report(folder, sources, [])[1] for mark in row.marks.values() if mark)
     print(f"{waiting} marks are not final")
 
 
@@ -133,6 +142,11 @@ def _class(options: argparse.Namespace) -> tuple:
     return folder, {name: source for name, source in sources.items() if name == (options.assignment or name)}
 
 
+def _path(text: str) -> Path | str:
+    """Return a path, the home directory in it written out, which a shell leaves to us after CLASS=; or nothing."""
+    return Path(text).expanduser() if text else ""
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m grader", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -140,10 +154,10 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(function.__name__, help=function.__doc__)
         command.set_defaults(run=function)
         add = command.add_argument
-        add("--class", dest="folder", type=Path, default=Path("class"), help="folder of the class (default: class)")
+        add("--class", dest="folder", type=_path, default=Path("class"), help="folder of the class (default: class)")
         add("--assignment", default="", help="only this assignment, for example assignment_02")
         if function is collect:
-            add("--from", dest="download", default="", help="zip file or folder with the submissions")
+            add("--from", dest="download", type=_path, help="zip file or folder with the submissions")
             add("--pattern", default="", help="regular expression for the names of the files")
             add("--replace", action="store_true", help="replace submissions that were collected before")
         if function is grades:
@@ -161,6 +175,7 @@ def _parser() -> argparse.ArgumentParser:
             add("--dask", default="", help="address of a Dask scheduler whose workers do the grading")
             add("--unconfined", action="store_true", help="run submissions without a sandbox, with all of your rights")
             add("--again", action="store_true", help="also grade submissions that have not changed")
+            add("--forget", action="store_true", help="remove marks whose files are no longer in submitted")
     return parser
 
 

@@ -152,7 +152,8 @@ def _read(
     """Read a file's name, in every encoding that it may have; return a line if that does not help."""
     if path.suffix.lower() not in (".ipynb", ".py"):
         return f"{name}: left out; it is not a notebook."
-    problem = f"{name}: its name does not say whose it is and for which assignment. Place it by hand."
+    place = "Copy it to submitted/STUDENT/assignment_NN/."
+    problem = f"{name}: its name does not say whose it is and for which assignment. {place}"
     for spelling in dict.fromkeys("/".join(_decoded(part, each) for part in name.split("/")) for each in ENCODINGS):
         parts = spelling.split("/")
         for text in ("/".join(parts[outer:]) for outer in range(len(parts))):  # without some of the folders around it
@@ -227,7 +228,10 @@ def _place(versions: list[HandIn], own: HandIn | None, submitted: Path, *, repla
         return False, lines
     if place.is_dir() and any(place.iterdir()) and not replace:
         line = f"{last.name}: {last.student} has handed in another {last.assignment} before, which stays."
-        return False, [*lines, f"{line} If this one is to count, for example late work, collect again with --replace."]
+        return False, [
+            *lines,
+            f"{line} If this one is to count, for example late work, collect again with OPTIONS=--replace.",
+        ]
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     shutil.copyfile(last.path, notebook)
@@ -248,7 +252,7 @@ def _lines_about_own(own: HandIn, attempt: list[HandIn], submitted: Path) -> lis
         return [f"{own.name}: there is no notebook next to it. If it belongs to one that was collected, {copy}."]
     return [
         f"{own.name}: {assignment} was collected without this file. If it is to count, copy it to "
-        f"submitted/{own.student}/{assignment}/{FILE}, or collect again with --replace."
+        f"submitted/{own.student}/{assignment}/{FILE}, or collect again with OPTIONS=--replace."
         for assignment in assignments
         if not _same(own, submitted / own.student / assignment / FILE)
     ]

@@ -121,6 +121,13 @@ class ClassFolder:
         settings = Config(Autograde=dict(exporter_class=NotebookExporter))
         self.run(Autograde, settings, submitted_directory="checked", student_id=student, assignment_id=assignment)
 
+    def forget(self, student: str, assignment: str) -> None:
+        """Remove a mark, and the files that belong to it."""
+        with self.gradebook() as gradebook:
+            gradebook.remove_submission(assignment, student)
+        for step in ("checked", "autograded", "feedback"):
+            shutil.rmtree(self.root / step / student / assignment, ignore_errors=True)
+
     def export(self, assignments: Iterable[str], name: str, canvas: str = "") -> Path:
         """Write the marks into a CSV file of the class's folder, or into a copy of one that Canvas has exported."""
         path = self.root / name

@@ -4,7 +4,7 @@ import csv
 import io
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nbgrader.api import Gradebook
@@ -20,6 +20,8 @@ from grader.roster import Student, identify
 from grader.source import load_all
 
 NEWER = "the files have changed since this mark was given; run make grade"
+NOT_GRADED = "handed in, but not graded yet; run make grade"
+GONE = "its files are no longer in submitted; put them back, or remove the mark with make grade OPTIONS=--forget"
 
 
 @dataclass
@@ -73,20 +75,27 @@ def report(
     for id in sorted({*folder.roster, *lines, *(student for student, _ in recorded)}):
         notes = [*lines[id], *["not in students.csv"] * bool(folder.roster and id not in folder.roster)]
         marks = {name: recorded.get((id, name)) for name in points}
-        for name in marks:
+        for name, mark in marks.items():
             entry = entries.get((id, name), {})
-            digest = digests.get((id, name))
-            newer = [NEWER] * (digest != entry.get("files", digest))
+            digest, unsettled = digests.get((id, name)), []
+            if digest and not mark:
+                unsettled = [NOT_GRADED]
+            elif mark and not digest:
+                unsettled = [GONE]
+            elif mark and digest != entry.get("files", digest):
+                unsettled = [NEWER]
+            if unsettled:
+                marks[name] = replace(mark or Mark(0.0, final=False), final=False)
             late = ["Canvas marked it as late"] * (folder.root / "submitted" / id / name / LATE).is_file()
             others = ", ".join(sorted({*alike[name, entry.get("written") or id]} - {id}))
             copied = [f"the same cells, letter by letter, as {others}"] * bool(others)
-            notes += [f"{name}: {note}" for note in [*entry.get("notes", []), *newer, *copied, *late]]
+            notes += [f"{name}: {note}" for note in [*entry.get("notes", []), *unsettled, *copied, *late]]
         rows.append(Row(folder.roster.get(id, Student(id)), marks, [plain(note) for note in notes]))
     return points, [row for row in rows if row.student.id in (students or [row.student.id])]
 
 
 def table(points: dict[str, float], rows: list[Row]) -> str:
-    """Return marks and notes as lines of text; a mark with a star waits for a mark by hand."""
+    """Return marks and notes as lines of text; a mark with a star is not final."""
     lines = [["student", *(f"{name} / {maximum:g}" for name, maximum in points.items()), "total"]]
     for row in rows:
         marks = [f"{mark.score:g}{'' if mark.final else '*'}" if mark else "-" for mark in row.marks.values()]
@@ -94,7 +103,7 @@ def table(points: dict[str, float], rows: list[Row]) -> str:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     shown = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
     if any("*" in cell for line in lines[1:] for cell in line):
-        shown.append("* waits for marks by hand: make grade BY=hand")
+        shown.append("* not final: mark by hand, or confirm with Resolve, in make grade BY=hand")
     return "\n".join([*shown, *(f"{row.student.id}: {' '.join(note.split())}" for row in rows for note in row.notes)])
 
 
@@ -105,7 +114,9 @@ def grades_lines(points: dict[str, float], rows: list[Row]) -> list[list[str]]:
     for row in rows:
         marks = [f"{mark.score:g}" if mark else "0" for mark in row.marks.values()]
         notes = [*row.notes, *(f"{name}: not handed in" for name, mark in row.marks.items() if not mark)]
+        unsettled = [note for note in row.notes if note.endswith((NEWER, NOT_GRADED, GONE))]
         waiting = [name for name, mark in row.marks.items() if mark and not mark.final]
+        waiting = [name for name in waiting if not any(note.startswith(f"{name}: ") for note in unsettled)]
         notes += [f"{name}: not final, waits for marks by hand" for name in waiting]
         lines.append([*map(as_text, vars(row.student).values()), *marks, row.total, as_text("; ".join(notes))])
     return lines

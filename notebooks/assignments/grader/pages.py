@@ -13,6 +13,10 @@ import jinja2
 from docutils.utils.math.latex2mathml import tex2mathml
 from nbconvert.filters import Highlight2HTML
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
+from nbformat import NotebookNode
+from nbgrader.preprocessors import ClearHiddenTests
+
+from grader.source import is_test
 
 BLOCKS = {"br", "details", "div", "hr", "p", "pre", "summary", *(f"h{level}" for level in range(1, 7))}
 TABLES = {"table", "tbody", "td", "th", "thead", "tr"}
@@ -72,6 +76,14 @@ def markdown2html(context: Mapping, source: str) -> str:
         return bleach.clean(page, tags=TAGS, attributes=_is_allowed, protocols={"http", "https", "mailto", "data"})
     except Exception:  # a picture that is missing, brackets a thousand deep, a number without end
         return as_it_is
+
+
+class WithoutHiddenTests(ClearHiddenTests):
+    """Leave the hidden tests out of the feedback; what a student has written stays, whatever it is."""
+
+    def preprocess_cell(self, cell: NotebookNode, resources: dict, index: int) -> tuple[NotebookNode, dict]:
+        """Shorten a test's cell."""
+        return super().preprocess_cell(cell, resources, index) if is_test(cell) else (cell, resources)
 
 
 class HighlightCode(Highlight2HTML):

@@ -74,11 +74,14 @@ def _executor(workers: int, dask: str = "") -> Iterator[Executor]:
     else:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__])  # torch is imported once, for all of them
-        with (
-            tempfile.TemporaryDirectory(prefix="grader-") as folder,
-            ProcessPoolExecutor(workers, context, initializer=_start, initargs=(folder,)) as executor,
-        ):
-            yield executor
+        with tempfile.TemporaryDirectory(prefix="grader-", ignore_cleanup_errors=True) as folder:
+            executor = ProcessPoolExecutor(workers, context, initializer=_start, initargs=(folder,))
+            try:
+                yield executor
+                executor.shutdown()
+            except BaseException:  # Ctrl-C does not wait for the queue
+                executor.shutdown(wait=False, cancel_futures=True)
+                raise
 
 
 def _start(folder: str) -> None:

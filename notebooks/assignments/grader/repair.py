@@ -37,8 +37,7 @@ class _Repair:
         self.owner = self._by_label()
         self._by_text()
         known = self.changed.union(filter(None, self.owner))
-        if not any(is_test(self.cells[id]) for id in known):
-            self.notes.insert(0, f"no check of {source.name} is in the notebook; it may be another one")
+        self.is_other = not any(is_test(self.cells[id]) for id in known)
         self.sections = self._sections()
         self._by_place()
 
@@ -117,6 +116,8 @@ class _Repair:
             if not nbgrader_of(cell):
                 cell.id = f"handed-{number}"
         metadata = copy.deepcopy(self.source.notebook.metadata)
+        if self.is_other:  # a list of all that is missing would hide the reason
+            self.notes = [f"no check of {self.source.name} is in the notebook; it may be another one"]
         return new_notebook(cells=[cell for _, cell in out], metadata=metadata), self.notes
 
     def _restore(self, id: str, copies: list[int]) -> int | None:
