@@ -237,6 +237,7 @@ _exercise(
     Case("equal shares", (torch.arange(16.0).reshape(4, 4) ** 2, torch.tensor([5, 5, 5, 5]))),
     Case("shares of 10, 10, 5 and 1 images", (torch.arange(16.0).reshape(4, 4) ** 2, torch.tensor([10, 10, 5, 1]))),
     Case("shares of 3 and 1 images", (torch.tensor([[1.0, -2.0, 3.0], [4.0, 0.5, 2.0]]), torch.tensor([3, 1]))),
+    Case("double precision", ((torch.arange(8.0).reshape(2, 4) ** 2).double(), torch.tensor([3, 1]))),
 )
 _exercise(
     "prepare_photo",

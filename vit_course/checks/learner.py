@@ -159,6 +159,7 @@ LIBRARIES = {  # what their errors say, by the sentence that explains it
         "number": r"must be Tensor, not (int|float)",
         "one_number": r"only one element tensors can be converted to Python scalars",
         "joined": r"Sizes of tensors must match except in dimension",
+        "types": r"to have the same dtype",
         "product": r"mat1 and mat2 shapes cannot be multiplied|Expected size for first two dimensions of batch2",
         "broadcast": r"The size of tensor a .* must match the size of tensor b",
     },
@@ -207,8 +208,10 @@ def place(error: BaseException) -> str:
     if not frames:
         return ""
     frame, number = frames[-1]
-    line = linecache.getline(frame.f_code.co_filename, number).strip()
-    return sentence("learner.line", number=number, line=line) if line else sentence("learner.number", number=number)
+    path = frame.f_code.co_filename
+    line, name = linecache.getline(path, number).strip(), Path(path).name
+    of = sentence("learner.of_file", name=name) if name == "my_vit.py" else ""  # a part that was kept earlier
+    return sentence("learner.line" if line else "learner.number", number=number, of=of, line=line)
 
 
 def _explained(error: Exception) -> list[str]:

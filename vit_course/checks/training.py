@@ -53,6 +53,11 @@ def _phases(schedule: Callable, case: Case) -> Phases:
     return Phases(rates[:warmup], rates[warmup:total], rates[total:])
 
 
+def _plans_one_step(schedule: Callable, mapping: None) -> None:
+    with running(sentence("declare.on", case="a plan of one step")):  # at the peak or final, but not divided by zero
+        schedule(0, total_steps=1, warmup_steps=0, peak=2.0)
+
+
 def _rates_are_plain(schedule: Callable, mapping: None) -> None:
     if any(isinstance(schedule(step, **PLANS[0].kwargs), Tensor) for step in range(30)):
         raise fail("training.rates_are_tensors")
@@ -63,7 +68,7 @@ declare(
     training.learning_rate_schedule,
     [PLANS],
     run=_phases,
-    behaviors=[_rates_are_plain],
+    behaviors=[_rates_are_plain, _plans_one_step],
     most=3,
     most_calls=30_000,
 )

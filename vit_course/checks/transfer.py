@@ -10,6 +10,7 @@ import vit_course
 from vit_course import transfer
 from vit_course.checks.compare import flat, formula, named, set_parameters
 from vit_course.checks.declare import Case, declare
+from vit_course.checks.learner import running
 from vit_course.checks.trace import never_seeds
 from vit_course.checks.verdict import fail, sentence
 
@@ -102,6 +103,13 @@ def _tuned(function: Callable, case: Case) -> Tuned:
     return Tuned(torch.tensor([float(loss) for loss in losses]), flat(model.parameters()))
 
 
+def _draws_the_same_batches(tune: Callable, mapping: None) -> None:
+    with running(), torch.enable_grad():
+        first, second = (tune(_classifier(), IMAGES, LABELS, steps=2, peak=0.01, batch_size=4) for _ in range(2))
+    if isinstance(first, list) and first != second:
+        raise fail("fine_tune.generator")
+
+
 declare(
     "fine_tune",
     transfer.fine_tune,
@@ -115,9 +123,10 @@ declare(
         ]
     ],
     run=_tuned,
+    before=[_draws_the_same_batches],
     behaviors=[
         never_seeds(
-            "fine_tune.seeded", lambda tune: tune(_classifier(), IMAGES, LABELS, steps=1, peak=0.01, batch_size=4)
+            "fine_tune.seeded", lambda tune: tune(_classifier(), IMAGES, LABELS, steps=2, peak=0.01, batch_size=4)
         )
     ],
     most_calls=800,

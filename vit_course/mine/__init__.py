@@ -65,7 +65,8 @@ def _checked_and_kept(name: str, subject: Callable) -> Verdict:
                 raise fail("mine.not_alone", name=name, problem=loaded.problems[name])
             file.write(path, text, why=name)
     kept = len(load().kept)
-    return Verdict(f"{verdict}\n" + sentence("mine.kept", name=name, kept=kept, total=len(PARTS)))
+    said = sentence("mine.kept", name=name, kept=kept, total=len(PARTS))
+    return Verdict(f"{verdict}\n{said}" + sentence("mine.all_kept") * (kept == len(PARTS)))
 
 
 def part(name: str) -> Callable:
