@@ -37,7 +37,11 @@ class _Repair:
         self.owner = self._by_label()
         self._by_text()
         known = self.changed.union(filter(None, self.owner))
-        self.is_other = not any(is_test(self.cells[id]) for id in known)
+        has_checks = any(is_test(self.cells[id]) for id in known)
+        if not has_checks:
+            self.notes.insert(0, f"no check of {source.name} is in the notebook; it may be another one")
+        tasks = [id for id in known if is_theirs(self.cells[id]) and source.labels[id].startswith("Task")]
+        self.is_other = not tasks and not has_checks
         self.sections = self._sections()
         self._by_place()
 
@@ -117,7 +121,7 @@ class _Repair:
                 cell.id = f"handed-{number}"
         metadata = copy.deepcopy(self.source.notebook.metadata)
         if self.is_other:  # a list of all that is missing would hide the reason
-            self.notes = [f"no check of {self.source.name} is in the notebook; it may be another one"]
+            self.notes = self.notes[:1]
         return new_notebook(cells=[cell for _, cell in out], metadata=metadata), self.notes
 
     def _restore(self, id: str, copies: list[int]) -> int | None:
