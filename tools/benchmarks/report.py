@@ -20,7 +20,7 @@ time_to_accuracy.json
     notes              [Markdown], one a paragraph
 
 checks.json
-    pairs, seconds     how many pairs of mistakes, {check: {kind of code: the longest time of the check}}
+    pairs, seconds     most pairs of mistakes per check, {check: {kind of code: the longest time of the check}}
 
 ``budget`` and ``seconds`` are seconds of training, ``accuracy`` the share of test images, 0 to 1, ``source`` a link.
 """
@@ -51,7 +51,8 @@ the best of three published recipes, which were made for longer runs and which w
 of processor time.
 
 `tools/benchmarks/report.py` writes this page from the logs in `results/`, and `make rebuild WHAT=benchmarks` repeats
-the measurements.
+the measurements. The sections were measured on different machines, on which other programs were running, so compare
+times only within a table.
 """
 MEMORY = (
     "Memory is the peak resident memory of a new process during two steps, minus that before the model was built. "
@@ -255,8 +256,8 @@ def checks_section(log: dict) -> str:
             machine_line(log["machine"]),
             "The table shows processor time in seconds, on one thread, for the checks of a reader's code that take "
             "more than 0.01 s in at least one column. The last three columns give the longest time over the code that "
-            f"was tried: with one mistake that the check recognizes, with two of them ({log['pairs']} pairs for all "
-            "checks together), and with one that it does not recognize.",
+            f"was tried: with one mistake that the check recognizes, with two of them (up to {log['pairs']} pairs "
+            "per check), and with one that it does not recognize.",
             table(["check", "correct code", "one mistake", "two mistakes", "unknown mistake"], rows),
         ]
     )
