@@ -171,6 +171,8 @@ WORDS = [
     ("patchify", PATCHIFY, 'return rearrange(images, "b c (gh p) (gw p) -> b gh gw c", p=5)', "p occurs twice"),
     ("layer_norm", f"{NORM}, eps", "return x - x.mean(dim=-1) + math.sqrt(x)", "keepdim=True"),
     ("layer_norm", f"{NORM}, eps", "return math.sqrt(x)", r"as in torch\.erf"),
+    ("layer_norm", f"{NORM}, eps", "return torch.tensor([x, x])", r"torch\.stack"),
+    ("layer_norm", f"{NORM}, eps", "return x.double() @ x.mT", r"x\.to\(y\.dtype\)"),
     ("layer_norm", f"{NORM}, eps", "return torch.sqrt(2)", r"as in math\.sqrt"),
     ("scaled_dot_product_attention", ATTENTION, "return query @ key", r"\.mT exchanges"),
     ("scaled_dot_product_attention", ATTENTION, "return torch.cat([query[:1, :1], key], dim=1)", "with expand"),

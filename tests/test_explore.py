@@ -153,6 +153,10 @@ WRONG = [
     (partial(explore.patches, LETTERS[0] * 255), "image must hold values in [0, 1]; got"),
     (partial(explore.patches, LETTERS[0] * torch.nan), "image must hold values in [0, 1]; got nan"),
     (partial(explore.patches, LETTERS[0], patch_size=17), "patch_size must be one of 3, 4, 6, 8, 12, 16, 24, 32,"),
+    (
+        partial(explore.patches, LETTERS[0], patch_size=0),
+        "patch_size must be one of 3, 4, 6, 8, 12, 16, 24, 32, 48, 96",
+    ),
     (partial(explore.patches, torch.zeros(3, 97, 101)), "image must have sides with a common patch size; got 97 x 101"),
     (partial(explore.einops, LETTERS[0], operation="pack"), "operation must be one of 'rearrange', 'reduce', 'repeat'"),
     (partial(ablation, IMAGES, LABELS + 1), "labels must lie in 0 .. 4"),

@@ -23,10 +23,10 @@ def test_notebook_keeps_the_rule(rule, path):
     assert list(rule(nbformat.read(path, as_version=4), path)) == []
 
 
-def png(shade):
-    """Return a small picture of one shade of gray, as it is stored."""
+def png():
+    """Return a small black picture, as it is stored."""
     buffer = io.BytesIO()
-    Image.new("L", (4, 4), shade).save(buffer, format="png")
+    Image.new("L", (4, 4)).save(buffer, format="png")
     return base64.b64encode(buffer.getvalue()).decode()
 
 
@@ -35,7 +35,7 @@ PICTURE, NUMBER, VARYING = 0, 1, 2  # the cells of this notebook
 
 def good_notebook():
     """Return a notebook with a picture, a number, and an output that varies."""
-    picture = new_output("display_data", {"image/png": png(0), "text/plain": "Figure: 1 picture"})
+    picture = new_output("display_data", {"image/png": png(), "text/plain": "Figure: 1 picture"})
     number = new_output("stream", name="stdout", text="0.1234\n")
     cells = [
         new_code_cell("plt.show()", outputs=[picture]),

@@ -82,6 +82,8 @@ def test_the_page_concludes_from_the_whole_trainings_what_the_runs_show():
     assert gains.pop("no shifts") == [-4.2, -4.0]
     assert gains.pop("cosine after the warm-up") == [-1.5]
     assert gains.pop("no positions") == [-6.0]
+    assert gains.pop("class token") == [-1.2]
+    assert gains.pop("AdamW for all parameters") == [-4.8]
     assert gains.keys() == {"no mirror images", "no label smoothing"}
     exact = gains_in("full_ablation")
     assert all(exact[change][0] > 0 > exact[change][1] for change in gains)

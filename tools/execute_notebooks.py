@@ -138,7 +138,7 @@ def unnormalized(path: Path) -> bool:
     return nbformat.writes(notebook) + "\n" != path.read_text(encoding="utf-8")
 
 
-def main() -> int:
+def main() -> bool:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("notebooks", nargs="*", type=Path, help="which; all by default")

@@ -119,13 +119,16 @@ def test_a_mark_without_its_files_is_not_final_until_it_is_forgotten(folder, sou
     al, bo = (folder.root / "submitted" / student for student in ("al", "bo"))
     shutil.move(al, folder.root / "al")
     put(folder.root, "bo", handed_in(source))
+    put(folder.root, "zoe", handed_in(source))  # who is not on the roster
     try:
         done = command("grades", "--class", folder.root)
-        assert done.stdout.splitlines()[1] == "4 marks are not final"
+        assert done.stdout.splitlines()[1] == "5 marks are not final"
         rows = {line[0]: (line[4], line[-1]) for line in exported(folder)}
         assert rows["al"] == ("3", f"assignment_01: -x; assignment_01: y z; assignment_01: {GONE}")
         assert rows["bo"] == ("0", f"assignment_01: {NOT_GRADED}")
+        assert rows["zoe"] == ("0", f"not in students.csv; assignment_01: {NOT_GRADED}")
     finally:
+        shutil.rmtree(folder.root / "submitted" / "zoe")
         shutil.move(folder.root / "al", al)
         shutil.rmtree(bo)
     command("grades", "--class", folder.root)
@@ -134,12 +137,22 @@ def test_a_mark_without_its_files_is_not_final_until_it_is_forgotten(folder, sou
 
 def test_only_marks_without_files_are_forgotten(folder, source, monkeypatch):
     monkeypatch.setattr("grader.classroom.Run.grade", lambda run, submissions: [])
-    recorded(folder, "bo", graded(source), folder.root)
-    assert ("bo", "assignment_01") in folder.recorded()
-    assert command("grade", "--class", folder.root).returncode == 0
-    assert ("bo", "assignment_01") in folder.recorded()
-    assert command("grade", "--class", folder.root, "--forget").returncode == 0
+    with folder.gradebook() as gradebook:
+        gradebook.add_student("zoe")
+    for student in ("bo", "zoe"):
+        recorded(folder, student, graded(source), folder.root)
+    words = "grade", "--unconfined", "--class", folder.root
+    left = {("bo", "assignment_01"), ("zoe", "assignment_01")}
+    for more, kept in (
+        ((), left),
+        (("--forget", "--student", "bo"), {("zoe", "assignment_01")}),
+        (("--forget",), set()),
+    ):
+        assert command(*words, *more).returncode == 0
+        assert {*folder.recorded()} & left == kept
     assert not (folder.root / "autograded" / "bo" / "assignment_01").exists()
+    with folder.gradebook() as gradebook:
+        gradebook.remove_student("zoe")
     command("grades", "--class", folder.root)
     assert exported(folder)[:-1] == GRADES
 
@@ -216,7 +229,7 @@ def test_the_table_after_grading():
         "student  assignment_01 / 10  assignment_02 / 20  total",
         "ada      7.5                 -                   7.5",
         "al       3*                  0                   3",
-        "* not final: mark by hand, or confirm with Resolve, in make grade BY=hand",
+        "* not final: see the notes; otherwise mark by hand, or confirm with Resolve, in make grade BY=hand",
         "al: -x",
     ]
 
@@ -393,6 +406,11 @@ def test_a_class_that_belongs_to_somebody_else(folder, monkeypatch):
     assert f"gradebook.db belongs to the user {here}, and you are {here + 1}." in done.stderr
     monkeypatch.setattr(commands.os, "access", lambda path, mode: True)  # a folder that teachers share
     assert command("feedback", "--class", folder.root).returncode == 0
+
+
+def test_a_path_may_begin_with_the_home_directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert f"there is no folder {tmp_path / 'class'}. " in command("grades", "--class", "~/class").stderr
 
 
 def test_formgrader_starts_as_root_too(folder, monkeypatch):

@@ -38,7 +38,7 @@ def test_the_reference_passes_again_and_again(part):
 
 
 # these have the right values, and hidden tests compare only values
-UNMARKED = {"your code calls", "sets torch's random seed", "which parameters are trained"}
+UNMARKED = {"your code calls", "on a plan of one step", "sets torch's random seed", "which parameters are trained"}
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,8 @@ def test_a_model_learns_from_positions_drawn_from_the_standard_normal_distributi
     with torch.no_grad():
         accuracy = (model.eval()(images[others]).argmax(dim=-1) == targets[others]).double().mean()
     assert accuracy > 0.9
-    assert any("after 300 steps from such positions, a small model classifies over 90%" in text for text in MARKDOWN)
+    said = "a small model classified over 90% of lesson 6's held-out digits correctly after 300 steps"
+    assert any(said in text for text in MARKDOWN)
 
 
 class NormBlock(EncoderBlock):

@@ -11,7 +11,7 @@ import random
 import re
 import time
 from contextlib import suppress
-from itertools import combinations
+from itertools import combinations, takewhile
 
 import torch
 
@@ -24,7 +24,8 @@ from vit_course.checks.verdict import CheckFailed, NotWritten
 
 def parts_of(twin: str) -> list[str]:
     """Return the parts of which a twin consists, itself among them."""
-    called = [part for part in SOURCES if part != twin and re.search(rf"\b{part}\b", SOURCES.get(twin, ""))]
+    before = takewhile(twin.__ne__, SOURCES)  # a part calls only those that are written before it
+    called = [part for part in before if re.search(rf"\b{part}\b", SOURCES.get(twin, ""))]
     return list(dict.fromkeys([twin, *(part for each in called for part in parts_of(each))]))
 
 

@@ -159,7 +159,7 @@ LIBRARIES = {  # what their errors say, by the sentence that explains it
         "number": r"must be Tensor, not (int|float)",
         "one_number": r"only one element tensors can be converted to Python scalars",
         "joined": r"Sizes of tensors must match except in dimension",
-        "types": r"to have the same dtype",
+        "types": r"have (the )?same dtype|expected scalar type",
         "product": r"mat1 and mat2 shapes cannot be multiplied|Expected size for first two dimensions of batch2",
         "broadcast": r"The size of tensor a .* must match the size of tensor b",
     },
@@ -209,8 +209,8 @@ def place(error: BaseException) -> str:
         return ""
     frame, number = frames[-1]
     path = frame.f_code.co_filename
-    line, name = linecache.getline(path, number).strip(), Path(path).name
-    of = sentence("learner.of_file", name=name) if name == "my_vit.py" else ""  # a part that was kept earlier
+    line = linecache.getline(path, number).strip()
+    of = sentence("learner.of_file") if Path(path).name == "my_vit.py" else ""  # a part that was kept earlier
     return sentence("learner.line" if line else "learner.number", number=number, of=of, line=line)
 
 

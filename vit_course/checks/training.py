@@ -54,8 +54,10 @@ def _phases(schedule: Callable, case: Case) -> Phases:
 
 
 def _plans_one_step(schedule: Callable, mapping: None) -> None:
-    with running(sentence("declare.on", case="a plan of one step")):  # at the peak or final, but not divided by zero
-        schedule(0, total_steps=1, warmup_steps=0, peak=2.0)
+    with running(sentence("declare.on", case="a plan of one step")):
+        rate = schedule(0, total_steps=1, warmup_steps=0, peak=2.0)
+    if rate not in (0.0, 2.0):  # which is both its first step and its last
+        raise fail("training.one_step", came=rate)
 
 
 def _rates_are_plain(schedule: Callable, mapping: None) -> None:

@@ -49,7 +49,8 @@ class PatchExplorer(GridExplorer, kind="patches"):
     def __init__(self, image: Tensor, sizes: list[int], patch_size: int) -> None:
         self.image, self.sizes = image, sizes
         data = {"image": packed(image), "sizes": sizes}
-        middle = tuple(side // patch_size // 2 for side in image.shape[1:]) if patch_size in sizes else (0, 0)
+        self._fits({"value": patch_size})
+        middle = tuple(side // patch_size // 2 for side in image.shape[1:])
         super().__init__(data, patch_size=patch_size, order=ORDERS[0], selected=middle)
 
     def grid(self) -> tuple[int, int]:

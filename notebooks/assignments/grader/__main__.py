@@ -58,14 +58,17 @@ def grade(options: argparse.Namespace) -> None:
 
     folder, sources = _class(options)
     submissions, _ = find_submissions(folder.root / "submitted", sources)
+    handed_in = {each.name for each in submissions}
+    gone = [name for name in folder.recorded() if options.forget and name[1] in sources and name not in handed_in]
+    gone = [name for name in gone if name[0] in (options.student or name)]
     submissions = [each for each in submissions if each.student in (options.student or [each.student])]
-    if missing := {*options.student} - {each.student for each in submissions}:
+    if missing := {*options.student} - {each.student for each in submissions} - {student for student, _ in gone}:
         raise Stop(f"nothing was handed in by {', '.join(sorted(missing))}")
     print(confine.choose(unconfined=options.unconfined))
     with FileLock(folder.root / ".grading", timeout=0):  # it goes with the process, however that ends
-        for student, name in folder.recorded() if options.forget else ():
-            if name in sources and not (folder.root / "submitted" / student / name).exists():
-                folder.forget(student, name)
+        for student, name in gone:
+            folder.forget(student, name)
+            print(f"removed: the mark of {student} for {name}")
         folder.enrol()
         failures = folder.register(sorted({each.source.name for each in submissions}))
         submissions = [each for each in submissions if each.source.name not in failures]
@@ -106,7 +109,9 @@ def feedback(options: argparse.Namespace) -> None:
         except Stop as error:
             failures.append(f"{student}: no page for {assignment}: {error}")
     rows = report(folder, sources, [])[1]
-    outdated = [f"{row.student.id}: {note}" for row in rows for note in row.notes if note.endswith(NEWER)]
+    outdated = [
+        f"{row.student.id}: {name}: {NEWER}" for row in rows for name in row.unsettled if row.unsettled[name] == NEWER
+    ]
     print(f"{len(wanted) - len(failures)} pages in {folder.root / 'feedback'}", *outdated, sep="\n")
     if failures:
         raise Stop("\n".join(failures))
@@ -142,9 +147,12 @@ def _class(options: argparse.Namespace) -> tuple:
     return folder, {name: source for name, source in sources.items() if name == (options.assignment or name)}
 
 
-def _path(text: str) -> Path | str:
-    """Return a path, the home directory in it written out, which a shell leaves to us after CLASS=; or nothing."""
-    return Path(text).expanduser() if text else ""
+def _path(text: str) -> Path | None:
+    """Return a path with its home directory written out, which some shells leave as ~; None for nothing."""
+    try:
+        return Path(text).expanduser() if text else None
+    except RuntimeError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -154,7 +162,13 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(function.__name__, help=function.__doc__)
         command.set_defaults(run=function)
         add = command.add_argument
-        add("--class", dest="folder", type=_path, default=Path("class"), help="folder of the class (default: class)")
+        add(
+            "--class",
+            dest="folder",
+            type=lambda text: _path(text) or Path(),
+            default=Path("class"),
+            help="folder of the class (default: class)",
+        )
         add("--assignment", default="", help="only this assignment, for example assignment_02")
         if function is collect:
             add("--from", dest="download", type=_path, help="zip file or folder with the submissions")

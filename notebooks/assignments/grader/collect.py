@@ -152,8 +152,7 @@ def _read(
     """Read a file's name, in every encoding that it may have; return a line if that does not help."""
     if path.suffix.lower() not in (".ipynb", ".py"):
         return f"{name}: left out; it is not a notebook."
-    place = "Copy it to submitted/STUDENT/assignment_NN/."
-    problem = f"{name}: its name does not say whose it is and for which assignment. {place}"
+    problem = f"{name}: its name does not say whose it is and for which assignment. Place it by hand."
     for spelling in dict.fromkeys("/".join(_decoded(part, each) for part in name.split("/")) for each in ENCODINGS):
         parts = spelling.split("/")
         for text in ("/".join(parts[outer:]) for outer in range(len(parts))):  # without some of the folders around it
@@ -228,10 +227,8 @@ def _place(versions: list[HandIn], own: HandIn | None, submitted: Path, *, repla
         return False, lines
     if place.is_dir() and any(place.iterdir()) and not replace:
         line = f"{last.name}: {last.student} has handed in another {last.assignment} before, which stays."
-        return False, [
-            *lines,
-            f"{line} If this one is to count, for example late work, collect again with OPTIONS=--replace.",
-        ]
+        again = "If this one is to count, for example late work, collect again with OPTIONS=--replace."
+        return False, [*lines, f"{line} {again}"]
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     shutil.copyfile(last.path, notebook)

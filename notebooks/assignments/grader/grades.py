@@ -4,7 +4,7 @@ import csv
 import io
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nbgrader.api import Gradebook
@@ -31,6 +31,7 @@ class Row:
     student: Student
     marks: dict[str, Mark | None]
     notes: list[str]
+    unsettled: dict[str, str] = field(default_factory=dict)  # by assignment, why a mark does not belong to the files
 
     @property
     def total(self) -> str:
@@ -58,39 +59,44 @@ def report(
 ) -> tuple[dict[str, float], list[Row]]:
     """Return the most that each assignment gives, and a row for each student; both only of those named, if any are.
 
-    An assignment counts as soon as somebody has handed it in; a student who is on the roster, in the gradebook, or in
-    a folder that could not be graded.
+    An assignment counts as soon as somebody has handed it in; a student who is on the roster, in the gradebook, or has
+    handed something in.
     """
+    submissions, others = find_submissions(folder.root / "submitted", load_all(folder.sources))
+    digests = {each.name: each.digest for each in submissions}
+    handed_in = {name for _, name in digests}
     with folder.gradebook() as gradebook:
-        points = {each.name: each.max_score for each in gradebook.assignments if each.submissions}
+        points = {
+            each.name: each.max_score for each in gradebook.assignments if each.submissions or each.name in handed_in
+        }
     points = {name: points[name] for name in sorted(points) if name in (assignments or points)}
     recorded, lines, rows = folder.recorded(), defaultdict(list), []
     entries, alike = {name: folder.entry(*name) for name in recorded}, defaultdict(list)
     for (id, name), entry in entries.items():
         alike[name, entry.get("written") or id].append(id)
-    submissions, others = find_submissions(folder.root / "submitted", load_all(folder.sources))
     for name, line in others:
         lines[name].append(line)
-    digests = {each.name: each.digest for each in submissions}
-    for id in sorted({*folder.roster, *lines, *(student for student, _ in recorded)}):
+    for id in sorted({*folder.roster, *lines, *(student for student, _ in {*recorded, *digests})}):
         notes = [*lines[id], *["not in students.csv"] * bool(folder.roster and id not in folder.roster)]
-        marks = {name: recorded.get((id, name)) for name in points}
+        marks, unsettled = {name: recorded.get((id, name)) for name in points}, {}
         for name, mark in marks.items():
-            entry = entries.get((id, name), {})
-            digest, unsettled = digests.get((id, name)), []
+            entry, digest = entries.get((id, name), {}), digests.get((id, name))
             if digest and not mark:
-                unsettled = [NOT_GRADED]
+                unsettled[name] = NOT_GRADED
             elif mark and not digest:
-                unsettled = [GONE]
+                unsettled[name] = GONE
             elif mark and digest != entry.get("files", digest):
-                unsettled = [NEWER]
-            if unsettled:
+                unsettled[name] = NEWER
+            if name in unsettled:
                 marks[name] = replace(mark or Mark(0.0, final=False), final=False)
             late = ["Canvas marked it as late"] * (folder.root / "submitted" / id / name / LATE).is_file()
             others = ", ".join(sorted({*alike[name, entry.get("written") or id]} - {id}))
             copied = [f"the same cells, letter by letter, as {others}"] * bool(others)
-            notes += [f"{name}: {note}" for note in [*entry.get("notes", []), *unsettled, *copied, *late]]
-        rows.append(Row(folder.roster.get(id, Student(id)), marks, [plain(note) for note in notes]))
+            notes += [
+                f"{name}: {note}"
+                for note in [*entry.get("notes", []), *filter(None, [unsettled.get(name)]), *copied, *late]
+            ]
+        rows.append(Row(folder.roster.get(id, Student(id)), marks, [plain(note) for note in notes], unsettled))
     return points, [row for row in rows if row.student.id in (students or [row.student.id])]
 
 
@@ -103,7 +109,9 @@ def table(points: dict[str, float], rows: list[Row]) -> str:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     shown = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
     if any("*" in cell for line in lines[1:] for cell in line):
-        shown.append("* not final: mark by hand, or confirm with Resolve, in make grade BY=hand")
+        shown.append(
+            "* not final: see the notes; otherwise mark by hand, or confirm with Resolve, in make grade BY=hand"
+        )
     return "\n".join([*shown, *(f"{row.student.id}: {' '.join(note.split())}" for row in rows for note in row.notes)])
 
 
@@ -114,9 +122,7 @@ def grades_lines(points: dict[str, float], rows: list[Row]) -> list[list[str]]:
     for row in rows:
         marks = [f"{mark.score:g}" if mark else "0" for mark in row.marks.values()]
         notes = [*row.notes, *(f"{name}: not handed in" for name, mark in row.marks.items() if not mark)]
-        unsettled = [note for note in row.notes if note.endswith((NEWER, NOT_GRADED, GONE))]
-        waiting = [name for name, mark in row.marks.items() if mark and not mark.final]
-        waiting = [name for name in waiting if not any(note.startswith(f"{name}: ") for note in unsettled)]
+        waiting = [name for name, mark in row.marks.items() if mark and not mark.final and name not in row.unsettled]
         notes += [f"{name}: not final, waits for marks by hand" for name in waiting]
         lines.append([*map(as_text, vars(row.student).values()), *marks, row.total, as_text("; ".join(notes))])
     return lines

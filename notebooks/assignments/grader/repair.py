@@ -40,10 +40,11 @@ class _Repair:
         has_checks = any(is_test(self.cells[id]) for id in known)
         if not has_checks:
             self.notes.insert(0, f"no check of {source.name} is in the notebook; it may be another one")
-        tasks = [id for id in known if is_theirs(self.cells[id]) and source.labels[id].startswith("Task")]
-        self.is_other = not tasks and not has_checks
         self.sections = self._sections()
         self._by_place()
+        found = self.changed.union(filter(None, self.owner))
+        tasks = [id for id in found if is_theirs(self.cells[id]) and source.labels[id].startswith("Task")]
+        self.is_other = not tasks and not has_checks
 
     # Which cell is which
 
