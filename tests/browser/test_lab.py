@@ -26,7 +26,7 @@ STATES = {"rgb({}, {}, {})".format(*bytes.fromhex(color[1:])): state for state, 
 
 @pytest.fixture(scope="module")
 def page(new_page):
-    """One page for all lessons, which share a kernel there."""
+    """One page for all lessons as they are stored, which share a kernel there."""
     return new_page()
 
 
@@ -38,7 +38,8 @@ def test_a_lesson_fits(lab, page, name):
     assert traffic.problems == []
 
 
-def test_a_link_between_lessons_opens_the_other_lesson(lab, page):
+def test_a_link_between_lessons_opens_the_other_lesson(lab, new_page):
+    page = new_page()  # with a kernel of its own, which runs in the folder of the copies
     lab.open(page, f"my_course/{LESSONS[0]}")
     notebook(page).get_by_role("link", name="Lesson 1 – Einops primer").click()
     expect(page).to_have_url(f"{lab.url}lab/tree/my_course/{LESSONS[1]}")
@@ -46,8 +47,9 @@ def test_a_link_between_lessons_opens_the_other_lesson(lab, page):
     expect(page.locator(".jp-Dialog")).to_have_count(0)
 
 
-def test_a_save_counts_as_no_change_and_a_cell_of_the_readers_stays(lab, page):
+def test_a_save_counts_as_no_change_and_a_cell_of_the_readers_stays(lab, new_page):
     """JupyterLab writes its own version of Python into a notebook; then the course gets a newer version of it."""
+    page = new_page()
     path, lesson = f"my_course/{LESSONS[1]}", lab.root / "notebooks" / LESSONS[1]
     stored = lesson.read_text(encoding="utf-8")
     try:
