@@ -362,6 +362,7 @@ FIGURES = {
     "--patch-size 3": "image_size must be divisible by --patch-size=3; got 8 x 8",
     "--num-heads 3": "--hidden-dim must be divisible by --num-heads=3; got 16",
     "--optimizer sgd": "--optimizer must be one of 'adamw', 'muon'; got 'sgd'",
+    "--small-share 0.5 --patch-size 0": "--patch-size must be a whole number of at least 1; got 0",
     "--small-share 0.5 --small-side 6": "--small-side must be divisible by --patch-size=4; got 6",
     f"--seed {2**63}": r"--seed must be at most 2\*\*63 - 1=9223372036854775807; got 9223372036854775808",
     "--device gpu": "--device must be one that this machine has; got 'gpu': ",

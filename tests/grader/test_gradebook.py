@@ -408,6 +408,12 @@ def test_a_class_that_belongs_to_somebody_else(folder, monkeypatch):
     assert command("feedback", "--class", folder.root).returncode == 0
 
 
+def test_a_new_class_is_the_teachers_alone(tmp_path, course, monkeypatch):
+    monkeypatch.setattr("grader.classroom.check_source", lambda source: ["not now"])
+    command("release", "--class", tmp_path / "new")
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+
+
 def test_a_path_may_begin_with_the_home_directory(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert f"there is no folder {tmp_path / 'class'}. " in command("grades", "--class", "~/class").stderr
