@@ -252,6 +252,7 @@ def test_feedback_and_formgrader_show_formulas_and_load_nothing_from_elsewhere(f
     pages = {path.parts[-3]: path.read_text(encoding="utf-8") for path in folder.root.glob("feedback/*/*/*.html")}
     assert pages.keys() == {"ada", "al", "eve"}
     assert "(Score: 8.0 / 10.0)" in pages["ada"]
+    assert not any("HIDDEN TESTS" in page for page in pages.values())
     formgrader = Config(HTMLExporter=dict(template_name="formgrade"))
     formgrader.merge(folder.config)
     resources = dict.fromkeys(("base_url", "notebook_id", "submission_id", "student", "notebook_path"), "x")
