@@ -1,6 +1,7 @@
 """What a submission looks like after the repair, however it was handed in; and what is no notebook at all."""
 
 import copy
+import itertools
 import json
 import os
 from contextlib import suppress
@@ -17,7 +18,7 @@ from grader import read_submission
 from grader.read_submission import Unreadable, find_notebook, read_notebook
 from grader.release import graded_edition
 from grader.repair import NOT_FOUND, repair
-from grader.source import is_test, nbgrader_of
+from grader.source import ASSIGNMENTS, is_test, load_all, nbgrader_of
 
 
 def repaired(source, notebook, tmp_path):
@@ -100,6 +101,13 @@ DAMAGES = {
 def test_of_another_notebook_nothing_else_is_said(source, tmp_path):
     _, notes = repaired(source, nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("x = 1")]), tmp_path)
     assert notes == [f"no check of {source.name} is in the notebook; it may be another one"]
+
+
+def test_no_assignment_is_taken_for_another(tmp_path):
+    sources = load_all(ASSIGNMENTS / "source").values()
+    for handed, wanted in itertools.permutations(sources, 2):
+        _, notes = repaired(wanted, handed_in(handed), tmp_path)
+        assert notes == [f"no check of {wanted.name} is in the notebook; it may be another one"], handed.name
 
 
 @pytest.mark.parametrize("name", DAMAGES)

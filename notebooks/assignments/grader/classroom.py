@@ -8,6 +8,7 @@ import contextlib
 import copy
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ from grader.release import graded_edition
 from grader.repair import repair
 from grader.roster import WHICH, is_student_id
 from grader.sandbox import Result
-from grader.source import ASSIGNMENTS, Source, code_cells, is_test, is_theirs, nbgrader_of
+from grader.source import ASSIGNMENTS, Source, code_cells, is_test, is_theirs, nbgrader_of, tasks
 
 MARKING = (ASSIGNMENTS / "grader", ASSIGNMENTS.parents[1] / "vit_course")  # the code that gives marks
 
@@ -113,7 +114,10 @@ class Prepared:
     def graded(self, result: Result) -> NotebookNode:
         """Return the notebook with outputs, verdicts and notes; a test without an answer has failed."""
         notebook, labels = copy.deepcopy(self.notebook), self.submission.source.labels
-        notes = [*([self.problem] if self.problem else []), *self.notes, *result.notes]
+        places = [labels.get(cell.id, task) for cell, task in zip(notebook.cells, tasks(notebook.cells), strict=True)]
+        notes = [*([self.problem] if self.problem else []), *self.notes]
+        for note in result.notes:
+            notes.append(re.sub(r"^cell (\d+)", lambda found: f"{found[0]} ({places[int(found[1])]})", note))
         for index, cell in enumerate(notebook.cells):
             if is_test(cell):
                 answer = result.answers.get(nbgrader_of(cell)["grade_id"])
@@ -126,7 +130,7 @@ class Prepared:
                 for error in cell.outputs if is_theirs(cell) else ():  # what it defines below that line is lost
                     if error["output_type"] == "error" and error["ename"] != "NotImplementedError":
                         cause = f"{error['ename']}: {error['evalue'][:100]}"
-                        notes.append(f"the code of {labels[cell.id]} (cell {index}) ended with {cause}")
+                        notes.append(f"cell {index} ({places[index]}): ended with {cause}")
         notebook.cells[0].outputs = [new_output("stream", text="\n".join(notes))]
         if not notes:
             del notebook.cells[0]

@@ -26,13 +26,8 @@ class Source:
 
     @cached_property
     def labels(self) -> dict[str, str]:
-        """Name every cell by its heading, "Task 2" or "Experiment", by cell id."""
-        labels, label = {}, "the beginning"
-        for cell in self.notebook.cells:
-            if heading := heading_of(cell):
-                label = heading.lstrip("# ").split(" · ")[0]
-            labels[cell.id] = label
-        return labels
+        """Return the task of every cell, by cell id."""
+        return dict(zip([cell.id for cell in self.notebook.cells], tasks(self.notebook.cells), strict=True))
 
     @cached_property
     def hidden_tests(self) -> dict[str, str]:
@@ -101,6 +96,15 @@ def heading_of(cell: NotebookNode) -> str | None:
     """Return the heading that a text cell begins with."""
     first = cell.source.strip().partition("\n")[0]
     return first if cell.cell_type == "markdown" and re.match(r"##? ", first) else None
+
+
+def tasks(cells: list[NotebookNode]) -> Iterator[str]:
+    """Yield for every cell under which heading it stands: "Task 2" or "Experiment"."""
+    task = "the beginning"
+    for cell in cells:
+        if heading := heading_of(cell):
+            task = heading.lstrip("# ").split(" · ")[0]
+        yield task
 
 
 def inside(text: str, region: str) -> str:
