@@ -5,6 +5,7 @@ python -m tools.write_run_pages
 
 import json
 import re
+from collections import defaultdict
 from pathlib import Path
 from statistics import median
 
@@ -35,16 +36,13 @@ LIMITS = {  # notes on each command, by data set and preset, in the order of the
     ("fashion_mnist", "best"): ("Optimizer and head are those of *quick*, and the patches those of *long*."),
     ("cifar10", "long"): (
         "With Muon, smaller images, another schedule, two more blocks and twice the epochs, *best* gets much further "
-        "in a little more computation. For comparison, "
-        "[tutorial 15](https://uvadlc-notebooks.readthedocs.io/en/latest/tutorial_notebooks/tutorial15/"
-        "Vision_Transformer.html) of the University of Amsterdam reports 75.6% for a larger ViT after 180 epochs, "
-        "and about 90% for convolutional networks."
+        "with a little more computation. For comparison, tutorial 15 (above) reports about 90% for convolutional "
+        "networks."
     ),
     ("cifar10", "best"): (
-        "The model, its optimizer and its head are those of *best* for Fashion-MNIST. In the first nine tenths of the "
-        "steps, the images are reduced to 16 × 16 pixels, so they have 16 patches instead of 64. After the warm-up, "
-        "the learning rate stays at its peak until the last two fifths of the steps, in which it falls linearly to 0. "
-        "[An ablation](#an-ablation-of-best) shows what these ingredients are worth."
+        "Encoder, optimizer and head are those of *best* for Fashion-MNIST. [The ablation](#an-ablation-of-best) "
+        "describes its smaller images, which have 16 patches instead of 64, and its learning rate, and shows what they "
+        "are worth."
     ),
 }
 
@@ -183,12 +181,11 @@ def ablation(group: str, preset: str) -> str:
 def machines() -> str:
     """Return one line for each machine on which runs were recorded."""
     sessions = [session for group in ALL_GROUPS for run in read(group) for session in run["sessions"]]
-    lines = {
-        f"- {session['processor']}, {session['cores']} cores, {session['system']}; Python {session['python']}, "
-        f"torch {session['torch']}; {session['date'][:10]}"
-        for session in sessions
-    }
-    return "\n".join(sorted(lines))
+    dates = defaultdict(set)
+    for session in sessions:
+        machine = f"{session['processor']}, {session['cores']} cores, {session['system']}"
+        dates[f"- {machine}; Python {session['python']}, torch {session['torch']}"].add(session["date"][:10])
+    return "\n".join(f"{line}; {' to '.join(sorted({min(days), max(days)}))}" for line, days in sorted(dates.items()))
 
 
 def lesson_median() -> float:
@@ -286,7 +283,8 @@ reaches {fashion_mnist_best} on Fashion-MNIST and {cifar10_best} on CIFAR-10. Th
 A preset is a set of hyperparameters, and each row of the table is one preset for one data set. Minutes and accuracies
 are medians over the seeds, with the lowest and the highest value in parentheses. All choices were made with validation
 images, which were held back from the training images, and each run used the test images once, at its end. The minutes
-include loading the data, the validation after every epoch, and the test.
+include loading the data, the validation after every epoch, and the test. Other programs were running on these machines,
+so the minutes are approximate, and the same command can take twice as long.
 
 {results}
 
@@ -301,23 +299,22 @@ for much longer training, models of their sizes do not.
 
 The last column shows what we measured. For each page, we trained a model of the same size, with the page's peak
 learning rate, batch size, share of warm-up, weight decay, dropout and label smoothing, but with AdamW, a cosine decay
-to 0, the course's code and initial values, and seed 0. Images are mirrored and, except for the first page, shifted by
-up to four pixels. We chose the number of epochs so that a run takes half an hour on two idle cores; because other
-programs were running, it took {min_minutes:.0f} to {max_minutes:.0f} minutes. We omitted what some of the pages add for
-longer training: AutoAugment, RandAugment, random resized crops, random erasing, repeated augmentation, mixup, CutMix,
-stochastic depth and dropout of the attention weights. The column therefore shows how far such models get in this time
-with such settings, and not how good the complete recipes are.
+to 0, the course's code and initial values, and seed 0. Images are mirrored and, except for tutorial 15, shifted by up
+to four pixels. We chose the number of epochs so that a run takes half an hour on two idle cores. We omitted what some
+of the pages add for longer training: AutoAugment, RandAugment, random resized crops, random erasing, repeated
+augmentation, mixup, CutMix, stochastic depth and dropout of the attention weights. The column therefore shows how far
+such models get in this time with such settings, and not how good the complete recipes are.
 
 {picture}
 
-Each line starts at chance, which is 10%. The later dots are validation accuracies, one for each epoch. The commands are
-in the files `*_runs.jsonl`.
+Each line is one run. It starts at chance, which is 10%, and the later dots are validation accuracies. The commands of
+all runs are in the files `*_runs.jsonl`.
 
 ## An ablation of *quick*
 
-Each row below the first changes one part of the quick preset for Fashion-MNIST, with the seeds 0, 1 and 2. *AdamW*
-replaces Muon, an optimizer for matrices (lesson 7), in the encoder, with an untuned peak learning rate of 0.003 instead
-of 0.008. *No positions* keeps the position embeddings at zero, *class token* classifies from this token instead of the
+Each row below the first changes one part of the quick preset for Fashion-MNIST, with seeds 0, 1 and 2. *AdamW* replaces
+Muon, an optimizer for matrices (lesson 7), in the encoder, with an untuned peak learning rate of 0.003 instead of
+0.008. *No positions* keeps the position embeddings at zero, *class token* classifies from this token instead of the
 mean, and *mirror images* flips half of the images. *Shifts* move an image by up to a pixel each way. The number of
 epochs was chosen in advance, so that a run takes less than a minute on one core: 8 epochs with the preset's four
 patches per image, and fewer with smaller patches, because more tokens take more time. The accuracies are those of 5,000
@@ -327,14 +324,14 @@ on separate images, because all runs are measured on the same ones.
 {ablation}
 
 When time is this short, patches of 4 × 4 pixels cost about 7 points, and patches of 7 × 7 pixels a little more than 1.
-Both variants also had fewer epochs, so these rows do not show which patch size is best in a longer training. AdamW,
-with its untuned learning rate, costs 1.6 points. The mean effect of each of the other seven changes is at most a third
-of a point, which is too small to tell from chance with three seeds and one validation set.
+Both variants also had fewer epochs, so these rows do not show which patch size is best in longer runs. AdamW, with its
+untuned learning rate, costs 1.6 points. The mean effect of each of the other seven changes is at most a third of a
+point, which is too small to tell from chance with three seeds and one validation set.
 
 ## An ablation of *best*
 
-Which ingredients of *best* does CIFAR-10 need? Each row below the first removes or replaces one of them, with the seeds
-0, 1 and 2. To make 33 runs affordable, they have one core and, with one exception, a fifth of the preset's 20 epochs.
+Which ingredients of *best* does CIFAR-10 need? Each row below the first removes or replaces one of them, with seeds 0,
+1 and 2. To keep 33 runs affordable, each uses one core and, with one exception, a fifth of the preset's 20 epochs.
 *Cosine after the warm-up* uses the schedule of lesson 6 instead of a learning rate that stays at its peak until the
 last two fifths of the steps and then falls linearly to 0. *AdamW for all parameters* trains the encoder's matrices with
 AdamW instead of Muon, and with a peak learning rate of 0.002, the training command's default, which was not tuned here.
@@ -342,7 +339,7 @@ AdamW instead of Muon, and with a peak learning rate of 0.002, the training comm
 pixels in the first nine tenths of the steps. A step with full-size images takes three to four times as long as one with
 smaller images, so this row has 1.4 epochs instead of 4, which is about the same amount of computation. *Shifts* move an
 image by up to three pixels each way. The accuracies are those of 5,000 validation images, and sampling so few gives
-each a standard error of about 0.7 points; again, the differences vary less.
+each a standard error of about 0.7 points; again, the differences are less noisy.
 
 {best_ablation}
 
@@ -377,15 +374,13 @@ rounding differs, so the weights and the accuracy differ, too; the range over th
 
 {machines}
 
-Other programs were running on these machines, so the minutes are approximate, and the same command can take twice as
-long.
-
 The runs above were recorded by `tools/train_recorded_runs.py`. Two more logs belong to lessons:
 
 - `digits.jsonl` is lesson 6's own comparison on the digits (`tools/train_digits.py`). Its median of {median:.1f}%
   belongs to another recipe, with 30 epochs, no label smoothing and no gradient clipping. With 360 test images, the
   difference from the first table may be chance.
 - `few_labels.json` is lesson 8's comparison of fine-tuning with training from scratch (`tools/train_few_labels.py`).
+
 """
 
 

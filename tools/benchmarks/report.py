@@ -26,6 +26,7 @@ checks.json
 """
 
 import json
+import math
 import re
 import statistics
 from pathlib import Path
@@ -45,14 +46,13 @@ HEAD = """# Benchmarks
 On two CPU cores, the course's model is about as fast as the fastest of the published ones that we measured, in
 training and in inference: the medians are {slowest:.2f} to {fastest:.2f} times its speed. `torch.compile` makes it
 {compiled_least:.0%} to {compiled_most:.0%} faster, but the first step then takes {first_least:.0f} to
-{first_most:.0f} s. On Fashion-MNIST, the preset *quick* reaches {accuracy:.1%} after {seconds:g} s of training, and
-the best of three published recipes, which were made for longer runs and which we reimplemented and stopped early,
-{their_accuracy:.1%} after {their_seconds:g} s. In our tests, no check of a reader's code took more than {check:.1f} s
-of processor time.
+{first_most:.0f} s. On Fashion-MNIST, the preset *quick* reaches {accuracy:.1%} after {seconds:g} s of training. The
+best of three published recipes, reimplemented, made for longer runs and stopped early, reaches {their_accuracy:.1%}
+after {their_seconds:g} s. In our tests, no check of a reader's code took more than {check:.1f} s of processor time.
 
 `tools/benchmarks/report.py` writes this page from the logs in `results/`, and `make rebuild WHAT=benchmarks` repeats
 the measurements. The sections were measured on different machines, on which other programs were running, so compare
-times only within a table.
+times only within a table, or within a row where the text says so.
 """
 MEMORY = (
     "Memory is the peak resident memory of a new process during two steps, minus that before the model was built. "
@@ -112,6 +112,7 @@ def machine_line(machine: dict) -> str:
 def throughput_section(log: dict) -> str:
     """Return the tables of speed and memory, and what they say about ours."""
     ran = ", ".join(f"{name} {number}" for name, number in log["versions"].items()) or "none"
+    differences = {model["name"]: model["difference"] for model in log["models"] if model["difference"]}
     parts = [
         machine_line(log["machine"]),
         f"Published models, with the versions of their libraries: {ran}. Ti/16 has 12 blocks of width "
@@ -119,16 +120,16 @@ def throughput_section(log: dict) -> str:
         *(f"{name} did not run: {why}" for name, why in log["missing"].items()),
         f"There are {log['rounds']} rounds. In each, every model, in changing order, takes one step on the same "
         "images: a forward pass, or a training step with the same AdamW. Times and speeds are medians with quartiles "
-        "in parentheses. The relative speed of a model is the time of the published model with the lowest median time, "
-        "divided by the model's own time in the same round, so values above 1 are faster; the order can differ from "
-        "that of the medians. The share of the peak is the FLOPs of the matrix multiplications, by formula, per "
-        "second, divided by the measured peak. Only vit_course was also compiled. A dash means not measured.",
+        "in parentheses. The reference is the published model with the lowest median time. The relative speed of a "
+        "model is the reference's time divided by the model's own in the same round, so values above 1 are faster; "
+        "the order can differ from that of the medians. The share of the peak is the FLOPs of the matrix "
+        "multiplications, by formula, per second, divided by the measured peak. Only vit_course was also compiled. A "
+        "dash means not measured.",
     ]
+    parts += [f"{name} has other parameters: {difference}." for name, difference in differences.items()]
+    parts.append(MEMORY if any("memory" in model for model in log["models"]) else NO_MEMORY)
     for entry in log["cases"]:
         parts += [f"### {entry['case']}, batch of {entry['batch']}: {entry['mode']}", *_throughput_case(log, entry)]
-    differences = {model["name"]: model["difference"] for model in log["models"] if model["difference"]}
-    parts += [f"{name} has a different number of parameters: {difference}." for name, difference in differences.items()]
-    parts.append(MEMORY if any("memory" in model for model in log["models"]) else NO_MEMORY)
     return "\n\n".join(parts)
 
 
@@ -164,15 +165,11 @@ def _findings(entry: dict, reference: str | None) -> list[str]:
     ours, *others = (name for name in entry["seconds"] if name.startswith("vit_course"))
     sentences = []
     if reference:
-        speed = statistics.median(speeds(entry, ours, reference))
-        sentences.append(
-            f"Relative to {reference}, the published model with the lowest median time, {ours} has the "
-            f"speed {speed:.2f}."
-        )
+        sentences.append(f"The reference is {reference}.")
     for compiled in others:
         sentences.append(
-            f"With `torch.compile`, it is {with_range(speeds(entry, compiled, ours), '.2f')} times as fast as without, "
-            f"but the first step takes {entry['first_compiled_step']:.0f} s."
+            f"`torch.compile` makes {ours} {with_range(speeds(entry, compiled, ours), '.2f')} times as fast, but the "
+            f"first step takes {entry['first_compiled_step']:.0f} s."
         )
     if "not_compiled" in entry:
         sentences.append(f"`torch.compile` did not run: {entry['not_compiled']}")
@@ -216,12 +213,12 @@ def precision_section(log: dict) -> str:
     return "\n\n".join(
         [
             machine_line(log["machine"]),
+            f"Bfloat16 is faster only for {' and for '.join(faster) or 'none of them'}. "
             f"There are {log['rounds']} rounds of alternating training steps. With bfloat16, the forward pass uses "
             "`torch.autocast`. The speed is that of bfloat16 relative to float32 in the same round. In the last two "
             "rows, oneDNN, which computes the bfloat16 products, was limited to AVX2. This does not fully imitate an "
             "older processor, because the rest of PyTorch was not limited. Compare times within a row only, because "
-            "the load "
-            f"on the machine varied. Bfloat16 is faster only for {' and for '.join(faster) or 'none of them'}.",
+            "the load on the machine varied.",
             table(["case", "instructions", "float32, ms a step", "bfloat16, ms a step", "relative speed"], rows),
             f"Validation accuracy on the digits after {log['epochs']} epochs of lesson 6's recipe, by seed: "
             + "; ".join(f"{name} {values}" for name, values in scores.items())
@@ -294,7 +291,7 @@ def in_short() -> dict[str, float]:
         seconds=first["budget"],
         their_accuracy=best["accuracy"],
         their_seconds=best["budget"],
-        check=max(max(times.values()) for times in checks.values()),
+        check=math.ceil(10 * max(max(times.values()) for times in checks.values())) / 10,
     )
 
 
