@@ -317,9 +317,9 @@ Muon, an optimizer for matrices (lesson 7), in the encoder, with an untuned peak
 0.008. *No positions* keeps the position embeddings at zero, *class token* classifies from this token instead of the
 mean, and *mirror images* flips half of the images. *Shifts* move an image by up to a pixel each way. The number of
 epochs was chosen in advance, so that a run takes less than a minute on one core: 8 epochs with the preset's four
-patches per image, and fewer with smaller patches, because more tokens take more time. The accuracies are those of 5,000
-validation images, and sampling so few gives each a standard error of about 0.4 points. The differences vary less than
-on separate images, because all runs are measured on the same ones.
+patches per image, and fewer with smaller patches, because more tokens take more time. Accuracies are measured on 5,000
+validation images, so each has a standard error of about 0.4 points. The differences are less noisy, because all runs
+are measured on the same images.
 
 {ablation}
 
@@ -330,7 +330,7 @@ point, which is too small to tell from chance with three seeds and one validatio
 
 ## An ablation of *best*
 
-Which ingredients of *best* does CIFAR-10 need? Each row below the first removes or replaces one of them, with seeds 0,
+Which ingredients of *best* matter on CIFAR-10? Each row below the first removes or replaces one of them, with seeds 0,
 1 and 2. To keep 33 runs affordable, each uses one core and, with one exception, a fifth of the preset's 20 epochs.
 *Cosine after the warm-up* uses the schedule of lesson 6 instead of a learning rate that stays at its peak until the
 last two fifths of the steps and then falls linearly to 0. *AdamW for all parameters* trains the encoder's matrices with
@@ -338,8 +338,8 @@ AdamW instead of Muon, and with a peak learning rate of 0.002, the training comm
 *Large images from the first step on* uses full-size images throughout, whereas the preset reduces them to 16 × 16
 pixels in the first nine tenths of the steps. A step with full-size images takes three to four times as long as one with
 smaller images, so this row has 1.4 epochs instead of 4, which is about the same amount of computation. *Shifts* move an
-image by up to three pixels each way. The accuracies are those of 5,000 validation images, and sampling so few gives
-each a standard error of about 0.7 points; again, the differences are less noisy.
+image by up to three pixels each way. Accuracies are measured on 5,000 validation images, so each has a standard error
+of about 0.7 points; again, the differences are less noisy.
 
 {best_ablation}
 
@@ -380,6 +380,7 @@ The runs above were recorded by `tools/train_recorded_runs.py`. Two more logs be
   belongs to another recipe, with 30 epochs, no label smoothing and no gradient clipping. With 360 test images, the
   difference from the first table may be chance.
 - `few_labels.json` is lesson 8's comparison of fine-tuning with training from scratch (`tools/train_few_labels.py`).
+
 
 """
 

@@ -43,16 +43,16 @@ CHECKS = FOLDER / "results" / "checks.json"
 
 HEAD = """# Benchmarks
 
-On two CPU cores, the course's model is about as fast as the fastest of the published ones that we measured, in
-training and in inference: the medians are {slowest:.2f} to {fastest:.2f} times its speed. `torch.compile` makes it
-{compiled_least:.0%} to {compiled_most:.0%} faster, but the first step then takes {first_least:.0f} to
-{first_most:.0f} s. On Fashion-MNIST, the preset *quick* reaches {accuracy:.1%} after {seconds:g} s of training. The
-best of three published recipes, reimplemented, made for longer runs and stopped early, reaches {their_accuracy:.1%}
-after {their_seconds:g} s. In our tests, no check of a reader's code took more than {check:.1f} s of processor time.
+On two CPU cores, the course's model is about as fast as the fastest of the published ones that we measured, in training
+and in inference: the medians are {slowest:.2f} to {fastest:.2f} times its speed. `torch.compile` makes it
+{compiled_least:.0%} to {compiled_most:.0%} faster, but the first step then takes {first_least:.0f} to {first_most:.0f}
+s. On Fashion-MNIST, the preset *quick* reaches {accuracy:.1%} after {seconds:g} s of training. The best of three
+published recipes, reimplemented here and made for longer runs, reaches {their_accuracy:.1%} after {their_seconds:g} s.
+In our tests, no check of a reader's code took more than {check:.1f} s of processor time.
 
 `tools/benchmarks/report.py` writes this page from the logs in `results/`, and `make rebuild WHAT=benchmarks` repeats
 the measurements. The sections were measured on different machines, on which other programs were running, so compare
-times only within a table, or within a row where the text says so.
+times only within a table, and only as its text allows.
 """
 MEMORY = (
     "Memory is the peak resident memory of a new process during two steps, minus that before the model was built. "
@@ -112,10 +112,11 @@ def machine_line(machine: dict) -> str:
 def throughput_section(log: dict) -> str:
     """Return the tables of speed and memory, and what they say about ours."""
     ran = ", ".join(f"{name} {number}" for name, number in log["versions"].items()) or "none"
+    ran = ran.replace("Hugging Face", "Hugging Face Transformers")
     differences = {model["name"]: model["difference"] for model in log["models"] if model["difference"]}
     parts = [
         machine_line(log["machine"]),
-        f"Published models, with the versions of their libraries: {ran}. Ti/16 has 12 blocks of width "
+        f"The published models are from {ran}. Ti/16 has 12 blocks of width "
         f"192 with 3 heads, and patches of 16 × 16 pixels. {_small_model()}",
         *(f"{name} did not run: {why}" for name, why in log["missing"].items()),
         f"There are {log['rounds']} rounds. In each, every model, in changing order, takes one step on the same "

@@ -61,8 +61,8 @@ def _notes(runs: Sequence[dict]) -> list[str]:
     """Return what was compared, in Markdown."""
     return [
         "*Quick* was made for short runs on Fashion-MNIST; each of its entries is a run of its own, whose schedule "
-        "ends at that time. The published recipes were made for longer runs, two of them on other data sets. Each row "
-        "is one run that was stopped early, so it says nothing about the final accuracy. Our runs that took longer "
+        "ends at that time. The published recipes were made for longer runs, two of them on other data sets. Each of "
+        "their rows is one run, stopped early, and says nothing about the final accuracy. Our runs that took longer "
         "than their limit were discarded and repeated. The clock stops while a model is validated, tested or saved. "
         "All recipes train on the same images, which are kept in memory.",
         "We reimplemented the published recipes and kept their model, initialization, dropout, optimizer, learning "
