@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from witnesses import ALTERNATIVES, MUTANTS
 
@@ -38,15 +39,16 @@ def test_the_reference_passes_again_and_again(part):
 
 
 # these have the right values, and hidden tests compare only values
-UNMARKED = {"your code calls", "on a plan of one step", "sets torch's random seed", "which parameters are trained"}
+UNMARKED = {"your code calls", "sets torch's random seed", "which parameters are trained"}
 
 
 @pytest.mark.parametrize(
     "mutant", [each for each in of_parts(MUTANTS) if not any(words in each.names for words in UNMARKED)], ids=label
 )
 def test_a_mistake_is_refused(mutant):
-    with pytest.raises(hidden.Wrong, match=mutant.code.__name__):
-        getattr(hidden, mutant.check)(mutant.code)
+    for _ in range(5):
+        with pytest.raises(hidden.Wrong, match=mutant.code.__name__):
+            getattr(hidden, mutant.check)(mutant.code)
 
 
 @pytest.mark.parametrize("right", [entry for entry in of_parts(ALTERNATIVES) if entry.mapping is None], ids=label)
@@ -80,10 +82,15 @@ def not_written(x, k):
     raise NotImplementedError
 
 
+def bold(x, k):
+    raise NotImplementedError("\x1b[1mPyTorch has no such product\x1b[0m")
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
         (not_written, r"^not_written: not written yet$"),
+        (bold, "stopped with NotImplementedError: PyTorch has no such product in line"),
         (lambda x, k: 2 * x, "differ"),
         (lambda x, k: (2 * x + k).detach(), "has no gradient"),
         (lambda x, k: 2 * x.detach() + k + 0 * x, "the gradient of argument 1"),
@@ -135,6 +142,12 @@ class ScaleWithBuffer(Scale):
         self.register_buffer("anything", torch.zeros(3))
 
 
+class ScaleWithFrozenParameter(Scale):
+    def __init__(self, *, d):
+        super().__init__(d=d)
+        self.anything = nn.Parameter(torch.zeros(3), requires_grad=False)
+
+
 class OtherName(nn.Module):
     def __init__(self, *, d):
         super().__init__()
@@ -153,10 +166,36 @@ class Shared(Scale):
 
 
 def test_any_class_can_be_tested():
-    hidden.same_module(ScaleWithBuffer, Scale, lambda: (dict(d=4), hidden.normal(2, 4)))
+    for right in (ScaleWithBuffer, ScaleWithFrozenParameter):
+        hidden.same_module(right, Scale, lambda: (dict(d=4), hidden.normal(2, 4)))
     for wrong, message in [(OtherName, "no parameter weight; it has scale"), (Shared, "two instances share")]:
         with pytest.raises(hidden.Wrong, match=message):
             hidden.same_module(wrong, Scale, lambda: (dict(d=4), hidden.normal(2, 4)))
+
+
+def step_in_parts(model, optimizer, images, labels, *, at_once):
+    model.train()
+    optimizer.zero_grad()
+    total = 0.0
+    for part, wanted in zip(images.split(4), labels.split(4), strict=True):
+        loss = F.cross_entropy(model(part), wanted, reduction="sum") / len(images)
+        if not at_once:
+            loss.backward()
+        total = total + (loss if at_once else loss.detach())
+    if at_once:
+        total.backward()
+    optimizer.step()
+    return total.item()
+
+
+def test_the_parts_of_a_batch_must_not_be_in_memory_at_once():
+    def each_alone(*batch, at_once):
+        return step_in_parts(*batch, at_once=False)
+
+    hidden.same_training(step_in_parts, step_in_parts, [dict(at_once=True)])  # the same values
+    hidden.same_training(each_alone, step_in_parts, [dict(at_once=True)], in_parts=True)
+    with pytest.raises(hidden.Wrong, match="backward must run after each part"):
+        hidden.same_training(step_in_parts, each_alone, [dict(at_once=True)], in_parts=True)
 
 
 def test_draws_are_new_at_every_run():

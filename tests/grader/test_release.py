@@ -69,6 +69,15 @@ def test_worked_solutions_are_written_without_nbgrader():
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == list(SOURCES)
 
 
+def test_an_edition_that_is_there_already_is_not_written_again(source, tmp_path):
+    """The owner of a class need not be able to write in an installation that belongs to root."""
+    path = write_notebook(source.notebook, tmp_path, "assignment_01")
+    before = path.stat()
+    assert write_notebook(source.notebook, tmp_path, "assignment_01").stat() == before
+    source.notebook.metadata["new"] = True
+    assert write_notebook(source.notebook, tmp_path, "assignment_01").stat().st_ino != before.st_ino
+
+
 def test_a_solution_that_fails_its_own_tests_is_named(source):
     assert check_source(source) == []
     notebook = copy.deepcopy(source.notebook)

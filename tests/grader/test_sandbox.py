@@ -402,8 +402,9 @@ def test_memory_counts_without_torch_and_between_quick_answers():
 
 
 def test_a_name_that_a_later_cell_uses_for_something_else_costs_nothing():
-    later = "patches = patchify(load_test_images()[:1], 16)\npatchify = patchify(load_test_images(), 16)\nhelp(len)"
-    result = graded(PATCHIFY, UNPATCHIFY, later)
+    helped = PATCHIFY.replace("return ", "return table(").rstrip() + ")\n\n    def table(x):\n        return x"
+    later = "patches = patchify(load_test_images()[:1], 16)\ntable = patchify = patches\nhelp(len)"
+    result = graded(helped, UNPATCHIFY, later)
     assert marks(result) == [True, True]
     assert "Return the number of items" in shown(result, 3)
 

@@ -326,7 +326,8 @@ class Trial:
         if not alike(came, wanted):
             parts = list(map(named, wanted)) if is_array(wanted) and wanted.ndim else []
             stacked = isinstance(came, (tuple, list)) and list(map(named, came)) == parts
-            kind = "stack" if stacked else "kind" if isinstance(wanted, Tensor) else "other_kind"
+            other = "wrong_shape" if isinstance(came, Tensor) else "kind"  # a number has axes in one of them
+            kind = "stack" if stacked else other if isinstance(wanted, Tensor) else "other_kind"
             raise fail(f"declare.{kind}", at, came=type(came).__name__)
         lines = [_parts(results, expected)] if hasattr(wanted, "_fields") else []
         lines += [sentence("declare.right_for", right=right, wrong=case.label)] if right else []

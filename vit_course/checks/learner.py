@@ -178,7 +178,8 @@ def running(doing: str = "") -> Iterator[None]:
             raise fail("learner.not_implemented") from error
         if "'ellipsis'" in str(error) or (isinstance(error, TypeError) and "ellipsis" in str(error).lower()):
             raise NotWritten(sentence("learner.ellipsis")) from error
-        message = textwrap.shorten(str(error), 300, placeholder="...") or "no message"
+        text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # torch.load writes in bold
+        message = textwrap.shorten(text, 300, placeholder="...") or "no message"
         told = sentence("learner.stopped", error=type(error).__name__, doing=doing and f" {doing}", place=place(error))
         raise CheckFailed("\n  ".join([told, message, *_explained(error)])) from error
 

@@ -56,7 +56,7 @@ def _phases(schedule: Callable, case: Case) -> Phases:
 def _plans_one_step(schedule: Callable, mapping: None) -> None:
     with running(sentence("declare.on", case="a plan of one step")):
         rate = schedule(0, total_steps=1, warmup_steps=0, peak=2.0)
-    if rate not in (0.0, 2.0):  # which is both its first step and its last
+    if rate != 2.0:
         raise fail("training.one_step", came=rate)
 
 
@@ -88,7 +88,12 @@ class Noting(nn.Module):
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__()
         self.layers = nn.Sequential(nn.Flatten(), *layers)
-        self.calls: list[Call] = []
+        calls = self.calls = []  # those of copies too, which have the same hook
+        self.register_forward_hook(
+            lambda model, args, out: calls.append(
+                Call(len(out), frozenset(part.training for part in model.modules()), out.requires_grad)
+            )
+        )
         set_parameters(self)
         for layer in layers:
             if isinstance(layer, nn.BatchNorm1d):
@@ -97,9 +102,7 @@ class Noting(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits, ``(b, k)``."""
-        out = self.layers(images)
-        self.calls.append(Call(len(images), frozenset(part.training for part in self.modules()), out.requires_grad))
-        return out
+        return self.layers(images)
 
 
 CLASSES = 5
@@ -163,9 +166,11 @@ Outcome = namedtuple(
 Taken = namedtuple("Taken", "calls events loss weights")
 
 
-def _take(step: Callable, case: Case) -> list[Taken]:
-    """Take three steps of a fresh model, which is handed over in eval mode each time."""
+def _take(step: Callable, case: Case, *, left_over: bool = False) -> list[Taken]:
+    """Take three steps of a model, with gradients left over or none, which is handed over in eval mode each time."""
     model = case.args[0]()
+    for parameter in model.parameters():
+        parameter.grad = formula(*parameter.shape) if left_over else None
     optimizer, events, taken = case.args[1](model), [], []
 
     def note_step(*_: object) -> None:
@@ -186,7 +191,7 @@ def _take(step: Callable, case: Case) -> list[Taken]:
 
 
 def _outcome(step: Callable, case: Case) -> Outcome:
-    first, _, third = _take(step, case)
+    first, _, third = _take(step, case, left_over=True)
     return Outcome(float(first.loss), first.weights, third.weights, float(third.loss))
 
 
@@ -274,6 +279,7 @@ def _measured(function: Callable, case: Case, faults: list[str] | None = None) -
     state = {key: value.clone() for key, value in model.state_dict().items()}
     with torch.enable_grad():
         result = function(model, given, **case.kwargs)
+        switched_off = not torch.is_grad_enabled()
     if not unchanged(images, given.tensors):
         raise fail("declare.in_place", case.label)
     if not isinstance(result, (tuple, list)) or len(result) != 2:
@@ -289,6 +295,7 @@ def _measured(function: Callable, case: Case, faults: list[str] | None = None) -
         "tracked": any(call.tracked for call in model.calls),
         "too_many": largest > size,
         MODE_LOST[prepare]: any(module.training != mode for module, mode in modes.items()),
+        "switched_off": switched_off,
         "unfrozen": trained != [parameter.requires_grad for parameter in model.parameters()],
         "tensors": any(isinstance(value, Tensor) for value in result),
     }

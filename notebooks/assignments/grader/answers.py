@@ -6,6 +6,7 @@ weights, drawn data.
 """
 
 import os
+import re
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
@@ -32,10 +33,10 @@ def perform(namespace: Mapping, request: dict) -> dict:
         with torch.enable_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return OPERATIONS[request["operation"]](namespace[request["name"]], **request["details"])
-    except NotImplementedError:
-        return {"error": "not written yet"}
     except BaseException as error:  # SystemExit and KeyboardInterrupt too: they are the student's
-        message = " ".join(str(error).split())[:300] or "no message"
+        if isinstance(error, NotImplementedError) and not error.args:  # PyTorch's own say what is missing
+            return {"error": "not written yet"}
+        message = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())[:300] or "no message"
         frames = [each for each in traceback.extract_tb(error.__traceback__) if not each[0].startswith(LIBRARIES)]
         place = f" in line {frames[-1].lineno}" + f", `{frames[-1].line}`" * bool(frames[-1].line) if frames else ""
         return {"error": f"your code stopped with {type(error).__name__}: {message}{place}"}
@@ -66,22 +67,25 @@ def module(
     If its parameters are not those of ``state``, their names and shapes come back, and it is not called.
     """
     model, other = cls(**options), cls(**options)
+    parameters = {
+        name: each for name, each in model.named_parameters() if each.requires_grad
+    }  # a frozen one is a buffer
     held = {parameter.data_ptr() for parameter in other.parameters() if parameter.numel()}
     answer = {
-        "parameters": {name: tuple(parameter.shape) for name, parameter in model.named_parameters()},
-        "shared": [name for name, parameter in model.named_parameters() if parameter.data_ptr() in held],
+        "parameters": {name: tuple(parameter.shape) for name, parameter in parameters.items()},
+        "shared": [name for name, parameter in parameters.items() if parameter.data_ptr() in held],
     }
     if answer["parameters"] != {name: tuple(tensor.shape) for name, tensor in state.items()}:
         return answer
     model.to(x.dtype).train(training)
     given = x.clone()
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for name, parameter in parameters.items():
             parameter.copy_(state[name])
         answer |= {"result": model(given), "after": given}
     if cotangent is not None and getattr(answer["result"], "shape", None) == cotangent.shape:
         x = x.clone().requires_grad_()
-        answer["gradients"] = _gradients(model(x), {"the input": x, **dict(model.named_parameters())}, cotangent)
+        answer["gradients"] = _gradients(model(x), {"the input": x, **parameters}, cotangent)
     return answer
 
 
@@ -93,7 +97,7 @@ def _gradients(result: Tensor, leaves: dict[str, Tensor], cotangent: Tensor) -> 
 
 
 class SmallModel(nn.Module):
-    """A classifier whose values depend on its mode, without chance: batch normalization. It notes how it is called."""
+    """A classifier whose values depend on its mode, without chance: batch normalization."""
 
     def __init__(self, state: dict[str, Tensor]) -> None:
         super().__init__()
@@ -101,36 +105,53 @@ class SmallModel(nn.Module):
         self.linear = nn.Linear(in_features, hidden_dim, bias=False)
         self.norm = nn.BatchNorm1d(hidden_dim, eps=0.1)  # few images: rounding is not magnified
         self.head = nn.Linear(hidden_dim, num_classes)
-        self.seen = []
         self.to(state["linear.weight"].dtype).load_state_dict(state)
 
     def forward(self, images: Tensor) -> Tensor:
         """Map ``(b, c, h, w)`` to logits ``(b, k)``."""
-        self.seen.append((len(images), self.training, torch.is_grad_enabled()))
         return self.head(torch.tanh(self.norm(self.linear(images.flatten(1)))))
 
 
 def training(train_step: Callable, state: dict[str, Tensor], kind: str, options: dict, steps: list) -> dict:
-    """Train a small model, which starts in eval mode, by several steps; return each loss and the state after it."""
-    model = SmallModel(state).eval()
+    """Train a small model, which starts in eval mode and with gradients left over, by several steps.
+
+    Returns each loss, the state after each step, and how many outputs of the model waited for ``backward`` at most.
+    """
+    model, waiting, most = SmallModel(state).eval(), [], 0
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+
+    def note(model: nn.Module, args: tuple, logits: Tensor) -> None:
+        nonlocal most
+        if logits.requires_grad:
+            waiting.append(logits)
+            logits.register_hook(lambda gradient: waiting.clear())
+            most = max(most, len(waiting))
+
+    model.register_forward_hook(note)
     optimizer = {"SGD": torch.optim.SGD, "Adam": torch.optim.Adam}[kind](model.parameters(), **options)
     losses, states = [], []
     for args, kwargs in steps:
         losses.append(train_step(model, optimizer, *args, **kwargs))
         states.append({name: tensor.detach().clone() for name, tensor in model.state_dict().items()})
-    return {"losses": losses, "states": states}
+    return {"losses": losses, "states": states, "waiting": most}
 
 
 def evaluation(
     evaluate: Callable, state: dict[str, Tensor], modes: list[bool], images: Tensor, labels: Tensor, options: dict
 ) -> dict:
     """Evaluate a small model whose parts are in mixed modes; return the result, and what the model noted."""
-    model = SmallModel(state)
+    model, seen = SmallModel(state), []
+    # a hook, which a copy of the model has too
+    model.register_forward_hook(
+        lambda model, args, logits: seen.append((len(args[0]), model.training, torch.is_grad_enabled()))
+    )
     for part, mode in zip(model.modules(), modes, strict=True):
         part.training = mode
     return {
         "result": evaluate(model, TensorDataset(images.clone(), labels.clone()), **options),
-        "seen": model.seen,
+        "gradients": torch.is_grad_enabled(),
+        "seen": seen,
         "modes": [part.training for part in model.modules()],
         "state": dict(model.state_dict()),
     }

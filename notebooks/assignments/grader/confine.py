@@ -239,7 +239,7 @@ def choose(*, unconfined: bool = False) -> Confinement:
             causes.append(str(cause))
     raise CannotConfine(
         f"nothing here can confine submissions: {'; '.join(causes)}. On Linux install bubblewrap (apt install "
-        f"bubblewrap); elsewhere install podman or docker and build the image once: {BUILD}. If you trust the class, "
+        f"bubblewrap); elsewhere install podman or docker and build the image once: `{BUILD}`. If you trust the class, "
         "or if this is a container already: --unconfined."
     )
 

@@ -186,8 +186,11 @@ def _redrawn(case: Case, is_class: bool) -> Case:
     """Return a case with other sizes and values, in which all sizes still fit together."""
     more, tall, wide, factor = whole(0, 2), whole(1, 2), whole(1, 2), whole(1, 2)
     sizes = case.options | case.kwargs
+    is_side = isinstance(sizes.get("image_size"), int)  # one number for a square, and it stays one
     if "patch_size" in case.kwargs:  # patches instead of images: (b, n, c·p·p)
-        wide = 1
+        tall, wide = 1 if is_side else tall, 1
+    elif is_side:
+        wide = tall
 
     def drawn(value: object) -> object:
         if not isinstance(value, Tensor):
@@ -201,8 +204,7 @@ def _redrawn(case: Case, is_class: bool) -> Case:
     changes = {name: sizes[name] + more for name in ("mlp_dim", "num_classes") if name in sizes}
     if "image_size" in sizes:
         size = sizes["image_size"]
-        h, w = (size, size) if isinstance(size, int) else size
-        changes["image_size"] = h * tall if isinstance(size, int) and tall == wide else (h * tall, w * wide)
+        changes["image_size"] = size * tall if is_side else (size[0] * tall, size[1] * wide)
     if "hidden_dim" in sizes:
         changes["hidden_dim"] = sizes["hidden_dim"] * (factor if "image_size" in sizes else wide)
     changed = {"options" if is_class else "kwargs": sizes | changes}
@@ -376,8 +378,9 @@ def learning_rate_schedule(function: object) -> None:
     total, peak = whole(20, 40), uniform(1e-4, 1e-1)
     plans = [dict(warmup_steps=warmup) for warmup in (whole(3, 9), 0, 1, total)]
     plans.append(dict(warmup_steps=whole(3, 9), final=peak * uniform(0.05, 0.5)))
+    plans.append(dict(warmup_steps=0, total_steps=1))
     for plan, step in product(plans, range(total + whole(4, 60))):
-        request = dict(args=(step,), kwargs=dict(total_steps=total, peak=peak, **plan))
+        request = dict(args=(step,), kwargs=dict(total_steps=total, peak=peak) | plan)
         expected = _right_answer(training.learning_rate_schedule, "call", **request)["result"]
         where = f"at step {step} with {_options(request['kwargs'])}"
         _compare_number(_ask(function, "call", **request)["result"], expected, where, limit=1e-6 * peak)
@@ -391,8 +394,11 @@ def regularized_train_step(function: object) -> None:
     _compare_training(function, training.regularized_train_step, *runs)
 
 
-def _compare_training(function: object, reference: Callable, *runs: list[dict]) -> None:
-    """Compare a training step with a reference over short runs, each given by the keyword arguments of its steps."""
+def _compare_training(function: object, reference: Callable, *runs: list[dict], in_parts: bool = False) -> None:
+    """Compare a training step with a reference over short runs, each given by the keyword arguments of its steps.
+
+    With ``in_parts``, ``backward`` must have run for a part of a batch before the next part goes through the model.
+    """
     optimizers = dict(SGD=dict(momentum=0.9, weight_decay=0.01), Adam=dict(eps=0.1))
     for (kind, fixed), run in product(optimizers.items(), runs):
         state, side = _classifier()
@@ -404,6 +410,8 @@ def _compare_training(function: object, reference: Callable, *runs: list[dict]) 
         details = dict(state=state, kind=kind, options=dict(lr=uniform(0.05, 0.2), **fixed), steps=steps)
         expected = _right_answer(reference, "training", **details)
         actual = _ask(function, "training", **details)
+        if in_parts and actual["waiting"] > 1:
+            raise Wrong(f"backward must run after each part; {actual['waiting']} parts are in memory at once")
         for step, kwargs in enumerate(run):
             where = f"step {step + 1} of {len(run)}" + (f", with {_options(kwargs)}" if kwargs else "")
             _compare_number(actual["losses"][step], expected["losses"][step], f"the loss, {where}", floor=1.0)
@@ -460,10 +468,14 @@ def evaluate(function: object) -> None:
             raise Wrong("expected two numbers, loss and accuracy")
         for name, came, right in zip(["loss", "accuracy"], actual["result"], expected["result"], strict=True):
             _compare_number(came, right, f"the {name} over {where}", floor=1.0)
+        if not actual["seen"]:
+            raise Wrong("the model was not called")
         if (largest := max(seen[0] for seen in actual["seen"])) > options.get("batch_size", size):
             raise Wrong(f"{largest} images go through the model at once, {where}")
         if any(mode or gradients for _, mode, gradients in actual["seen"]):
             raise Wrong("the model must be called in eval mode and without gradients")
+        if not actual["gradients"]:
+            raise Wrong("gradients must be switched on again afterwards")
         if actual["modes"] != modes:
             raise Wrong("every module must get back the mode that it had")
         for name, right in expected["state"].items():

@@ -268,10 +268,12 @@ class Cells:
             shown.append(["display", self._cut(str(data.get("text/plain", ""))), picture if room > 0 else ""])
         return shown + self.errors
 
-    def put_back(self, name: str) -> None:
-        """Give a function or class its name back, if a later cell has used that for something else."""
-        if name in self.made and not isinstance(self.namespace.get(name), (FunctionType, type)):
-            self.namespace[name] = self.made[name]
+    def put_back(self, asked: str) -> None:
+        """Give functions and classes their names back where later cells have used them for values, such as a result."""
+        for name, each in self.made.items():
+            now = self.namespace.get(name)
+            if not (isinstance(now, (FunctionType, type)) or (callable(now) and name != asked)):
+                self.namespace[name] = each
 
     def _keep_error(self, kind: type, error: BaseException, lines: list[str]) -> None:
         traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(lines))

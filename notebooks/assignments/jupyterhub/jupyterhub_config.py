@@ -3,6 +3,7 @@
 README.md says how to set it up.
 """
 
+import json
 import sys
 from pathlib import Path
 
@@ -37,11 +38,17 @@ c.JupyterHub.load_roles = [
     # a teacher's own server may list the service: nbgrader's course list leads there
     {"name": "server", "scopes": ["inherit"]},
 ]
+# JupyterLab shows formgrader in a frame, which the hub's servers refuse otherwise.
+FRAMES = {"Content-Security-Policy": "frame-ancestors 'self'"}
 c.JupyterHub.services = [
     {
         "name": COURSE,
         "url": "http://127.0.0.1:9999",
-        "command": [*c.Spawner.cmd, "--ServerApp.default_url=/formgrader"],
+        "command": [
+            *c.Spawner.cmd,
+            "--ServerApp.default_url=/formgrader",
+            f"--ServerApp.tornado_settings={json.dumps({'headers': FRAMES})}",
+        ],
         "user": GRADER,
         "cwd": str(CLASS),
         "oauth_no_confirm": True,
