@@ -235,7 +235,8 @@ class Trial:
 
     def learners(self, case: Case) -> object:
         """Run the learner's code."""
-        given = "" if self.check.twin else f", {' and '.join(map(named, case.args))}"
+        is_said = self.check.twin or case.label.endswith(")")
+        given = "" if is_said else f", {' and '.join(map(named, case.args))}"
         doing = sentence("declare.on", case=case.label + given)
         if not self.check.is_class:
             with running(doing), torch.no_grad():
