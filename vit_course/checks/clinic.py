@@ -249,7 +249,7 @@ CLINIC: dict[str, Check] = {}
 
 
 def _repair(name: str, reference: Callable, cases: list, twin: str = "", **rest: object) -> None:
-    declare(name, reference, [cases], twin=twin or reference.__name__, among=CLINIC, mappable=False, **rest)
+    declare(name, reference, [cases], twin=twin or reference.__name__, among=CLINIC, **rest)
 
 
 _repair("rows", twins.attention_weights, queries_and_keys(PAIRS), mistakes="rows attention_weights", stages=STAGES)

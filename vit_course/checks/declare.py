@@ -82,7 +82,6 @@ class Check:
         before, behaviors: further checks of ``(subject, mapping)``, before the values are compared and after.
         most: how many mistakes may come together.
         most_calls: how many twins are run in a search for mistakes that come together: less where one takes long.
-        mappable: whether a learner may pass a mapping.
         writes: whether the twin writes into the model that it is given; learners do so in a copy.
     """
 
@@ -97,7 +96,6 @@ class Check:
     behaviors: Sequence[Callable[[Callable, Mapping], None]] = ()
     most: int = 2
     most_calls: int = MOST_CALLS
-    mappable: bool = True
     writes: bool = False
 
     def known(self, *, drawn: bool = False) -> list[Mistake]:
@@ -346,7 +344,7 @@ class Trial:
         """Return the learner's module with the course's parameters, in eval mode."""
         mine = build(self.subject, case.options).eval()
         try:
-            load(mine, self.right(case).state_dict(), self.mapping, self.check.mappable)
+            load(mine, self.right(case).state_dict(), self.mapping)
         except CheckFailed:
             made_in_forward(mine, case.args[0])
             raise
@@ -367,7 +365,7 @@ class Trial:
             kept = duplicate(first)
             if self.check.is_class:
                 right.load_state_dict({name: _smaller(value) for name, value in right.state_dict().items()})
-                load(mine, right.state_dict(), self.mapping, self.check.mappable)
+                load(mine, right.state_dict(), self.mapping)
             came, wanted = (call(*map(_smaller, case.args), **case.kwargs) for call in (mine, right))
         if not same(came, wanted):
             raise fail("modules.second_call", describe(came, wanted), case=case.label)

@@ -41,7 +41,7 @@ def build(cls: Callable, options: dict) -> nn.Module:
     return module
 
 
-def load(module: nn.Module, state: dict[str, Tensor], mapping: Mapping, mappable: bool) -> None:
+def load(module: nn.Module, state: dict[str, Tensor], mapping: Mapping) -> None:
     """Load the course's parameters into the learner's module; say which are missing, unknown or of another shape."""
     state = {key: value.clone() for key, value in state.items()}
     if mapping is not None:
@@ -58,7 +58,7 @@ def load(module: nn.Module, state: dict[str, Tensor], mapping: Mapping, mappable
         cause = "other_names" if missing and unknown else "missing" if missing else "unknown"
         kinds = [("missing_names", missing), ("unknown_names", unknown)]
         lines = [sentence(f"modules.{kind}", names=few(keys)) for kind, keys in kinds if keys]
-        hint = "empty" if not own else "mapping" if mapping else "names" if mappable else "only_names"
+        hint = "empty" if not own else "mapping" if mapping else "names"
         raise fail(f"modules.{cause}", "\n  ".join([*lines, sentence(f"modules.hint_{hint}")]))
     for key, value in state.items():
         if mapping is not None and own[key].ndim > value.ndim > 1 and own[key].flatten(1).shape == value.shape:

@@ -67,9 +67,8 @@ def module(
     If its parameters are not those of ``state``, their names and shapes come back, and it is not called.
     """
     model, other = cls(**options), cls(**options)
-    parameters = {
-        name: each for name, each in model.named_parameters() if each.requires_grad
-    }  # a frozen one is a buffer
+    # a frozen parameter is a buffer
+    parameters = {name: each for name, each in model.named_parameters() if each.requires_grad}
     held = {parameter.data_ptr() for parameter in other.parameters() if parameter.numel()}
     answer = {
         "parameters": {name: tuple(parameter.shape) for name, parameter in parameters.items()},
