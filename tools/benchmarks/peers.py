@@ -80,7 +80,7 @@ PEERS = {
         "vit-pytorch",
         "vit_pytorch",
         _vit_pytorch,
-        "a LayerNorm before and after the patch projection, no biases on queries, keys and values",
+        "a LayerNorm before and after the patch projection, and no biases on queries, keys and values",
     ),
 }
 

@@ -47,7 +47,7 @@ On two CPU cores, the course's model is about as fast as the fastest of the publ
 and in inference: the medians are {slowest:.2f} to {fastest:.2f} times its speed. `torch.compile` makes it
 {compiled_least:.0%} to {compiled_most:.0%} faster, but the first step then takes {first_least:.0f} to {first_most:.0f}
 s. On Fashion-MNIST, the preset *quick* reaches {accuracy:.1%} after {seconds:g} s of training. The best of three
-published recipes, reimplemented here and made for longer runs, reaches {their_accuracy:.1%} after {their_seconds:g} s.
+published recipes, made for longer runs and reimplemented here, reaches {their_accuracy:.1%} after {their_seconds:g} s.
 In our tests, no check of a reader's code took more than {check:.1f} s of processor time.
 
 `tools/benchmarks/report.py` writes this page from the logs in `results/`, and `make rebuild WHAT=benchmarks` repeats
@@ -127,7 +127,7 @@ def throughput_section(log: dict) -> str:
         "multiplications, by formula, per second, divided by the measured peak. Only vit_course was also compiled. A "
         "dash means not measured.",
     ]
-    parts += [f"{name} has other parameters: {difference}." for name, difference in differences.items()]
+    parts += [f"{name} differs: it has {difference}." for name, difference in differences.items()]
     parts.append(MEMORY if any("memory" in model for model in log["models"]) else NO_MEMORY)
     for entry in log["cases"]:
         parts += [f"### {entry['case']}, batch of {entry['batch']}: {entry['mode']}", *_throughput_case(log, entry)]
@@ -208,7 +208,9 @@ def precision_section(log: dict) -> str:
             times = [with_range([1000 * value for value in values], ".1f") for values in entry["seconds"].values()]
             ratios = speeds(entry, "bfloat16", "float32")
             rows.append([entry["case"], instructions, *times, with_range(ratios, ".2f")])
-            faster += [f"{entry['case']} with {instructions}"] * (statistics.median(ratios) > 1)
+            faster += [f"{entry['case'].partition(',')[0]} and only with {instructions}"] * (
+                statistics.median(ratios) > 1
+            )
     apart = max(abs(one - two) for one, two in zip(*log["digits"].values(), strict=True))
     scores = {name: ", ".join(f"{100 * value:.1f}%" for value in log["digits"][name]) for name in log["digits"]}
     return "\n\n".join(

@@ -62,9 +62,9 @@ def _notes(runs: Sequence[dict]) -> list[str]:
     return [
         "*Quick* was made for short runs on Fashion-MNIST; each of its entries is a run of its own, whose schedule "
         "ends at that time. The published recipes were made for longer runs, two of them on other data sets. Each of "
-        "their rows is one run, stopped early, and says nothing about the final accuracy. Our runs that took longer "
-        "than their limit were discarded and repeated. The clock stops while a model is validated, tested or saved. "
-        "All recipes train on the same images, which are kept in memory.",
+        "their rows is one run, stopped early, and says nothing about the final accuracy. Runs of *quick* that "
+        "exceeded their limit were discarded and repeated. The clock stops while a model is validated, tested or "
+        "saved. All recipes train on the same images, which are kept in memory.",
         "We reimplemented the published recipes and kept their model, initialization, dropout, optimizer, learning "
         "rate, batch size and augmentation, except for the changes below. We made them as fast as we could, with "
         "written-out attention where that is faster, a fused optimizer, one channel, and augmentation and resizing "
