@@ -380,8 +380,6 @@ The runs above were recorded by `tools/train_recorded_runs.py`. Two more logs be
   belongs to another recipe, with 30 epochs, no label smoothing and no gradient clipping. With 360 test images, the
   difference from the first table may be chance.
 - `few_labels.json` is lesson 8's comparison of fine-tuning with training from scratch (`tools/train_few_labels.py`).
-
-
 """
 
 

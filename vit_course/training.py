@@ -17,7 +17,7 @@ def learning_rate_schedule(step: int, *, total_steps: int, warmup_steps: int, pe
 
     Args:
         step: counted from 0.
-        total_steps: the rate is ``final`` from step ``total_steps - 1`` on.
+        total_steps: the rate is ``final`` from step ``total_steps - 1`` on; one step later if the peak is only there.
         warmup_steps: from ``peak / warmup_steps`` at step 0 to ``peak`` at step ``warmup_steps - 1``; 0 for none.
         peak, final: the highest and the last learning rate.
 

@@ -54,6 +54,13 @@ def damaged(damage, **changes):
     return notebook
 
 
+def endless():
+    """Return a notebook whose second cell never ends, below a heading of the student's own."""
+    notebook = first_cell("while True:\n    pass")
+    notebook.cells.insert(0, new_markdown_cell("# My first try"))
+    return notebook
+
+
 def elsewhere():
     """Return a notebook whose answer stands in a cell of the student's own."""
     notebook = solved(experiment_answer="YOUR ANSWER HERE")
@@ -125,7 +132,7 @@ CLASS = {
     "twice": (lambda: damaged(DAMAGES["twice"]), FULL, ""),
     "no-labels": (lambda: damaged(DAMAGES["no labels"]), FULL, ""),
     "no-ids": (lambda: damaged(DAMAGES["no labels, no ids"]), FULL, "the text told which"),
-    "endless-cell": (lambda: first_cell("while True:\n    pass"), FULL, "cell 1 (the beginning): stopped after"),
+    "endless-cell": (endless, FULL, "cell 2 (the beginning): stopped after"),
     "exit": (lambda: first_cell("import os\nos._exit(0)"), FULL, "ended itself"),
     "exit-in-function": (lambda: solved(patchify=ENDS), WITHOUT_PATCHIFY, "the process ended itself"),
     "memory": (lambda: first_cell("hoard = [bytearray(2**28) for _ in range(1000)]"), FULL, ""),

@@ -83,14 +83,15 @@ def not_written(x, k):
 
 
 def bold(x, k):
-    raise NotImplementedError("\x1b[1mPyTorch has no such product\x1b[0m")
+    raise ValueError("\x1b[1mbold\x1b[0m")
 
 
 @pytest.mark.parametrize(
     ("function", "message"),
     [
         (not_written, r"^not_written: not written yet$"),
-        (bold, "stopped with NotImplementedError: PyTorch has no such product in line"),
+        (lambda x, k: F.adaptive_avg_pool2d(x.byte()[None], 1), "stopped with NotImplementedError: .* for 'Byte'"),
+        (bold, "stopped with ValueError: bold in line"),
         (lambda x, k: 2 * x, "differ"),
         (lambda x, k: (2 * x + k).detach(), "has no gradient"),
         (lambda x, k: 2 * x.detach() + k + 0 * x, "the gradient of argument 1"),
@@ -148,6 +149,12 @@ class ScaleWithFrozenParameter(Scale):
         self.anything = nn.Parameter(torch.zeros(3), requires_grad=False)
 
 
+class Frozen(Scale):
+    def __init__(self, *, d):
+        super().__init__(d=d)
+        self.requires_grad_(False)
+
+
 class OtherName(nn.Module):
     def __init__(self, *, d):
         super().__init__()
@@ -168,7 +175,8 @@ class Shared(Scale):
 def test_any_class_can_be_tested():
     for right in (ScaleWithBuffer, ScaleWithFrozenParameter):
         hidden.same_module(right, Scale, lambda: (dict(d=4), hidden.normal(2, 4)))
-    for wrong, message in [(OtherName, "no parameter weight; it has scale"), (Shared, "two instances share")]:
+    causes = {OtherName: "no parameter weight; it has scale", Shared: "two instances share", Frozen: "requires_grad"}
+    for wrong, message in causes.items():
         with pytest.raises(hidden.Wrong, match=message):
             hidden.same_module(wrong, Scale, lambda: (dict(d=4), hidden.normal(2, 4)))
 

@@ -409,6 +409,13 @@ def test_a_name_that_a_later_cell_uses_for_something_else_costs_nothing():
     assert "Return the number of items" in shown(result, 3)
 
 
+def test_a_name_that_was_a_value_when_the_function_was_written_stays_one():
+    helper = "def pattern(a):\n    return f'b c (gh {a}) (gw p2) -> b (gh gw) (c {a} p2)'"
+    right = PATCHIFY.replace('"b c (gh p1) (gw p2) -> b (gh gw) (c p1 p2)"', "pattern")
+    result = graded(helper, "pattern = pattern('p1')\n\n" + dedent(right), UNPATCHIFY)
+    assert marks(result) == [True, True]
+
+
 def test_a_flood_is_cut_and_wild_outputs_are_tamed():
     wild = r"""
         import sys

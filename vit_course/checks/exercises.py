@@ -356,7 +356,7 @@ def same_values(function: Callable, oracle: Callable, *inputs: object) -> Verdic
     label = "same_values.input" if len(inputs) > 1 else "same_values.only_input"
     calls = [given if isinstance(given, tuple) else (given,) for given in inputs]
     plain = [all(isinstance(arg, (int, float, str)) for arg in given) for given in calls]
-    words = [f" ({', '.join(map(repr, given))})" * short for given, short in zip(calls, plain, strict=True)]
+    words = [f" ({', '.join(map(named, given))})" * short for given, short in zip(calls, plain, strict=True)]
     cases = [Case(sentence(label, place=k + 1, given=words[k]), given) for k, given in enumerate(calls)]
 
     def run(function: Callable, case: Case) -> object:

@@ -48,6 +48,7 @@ def load(module: nn.Module, state: dict[str, Tensor], mapping: Mapping) -> None:
         with running(sentence("modules.in_mapping")):
             state = mapping(state)
     own, buffers = module.state_dict(), dict(module.named_buffers())
+    buffers |= {name: each for name, each in module.named_parameters() if not each.requires_grad}
     missing = [key for key in state if key not in own]
     unknown = [key for key in own if key not in state and key not in buffers]
     for key in state:

@@ -114,7 +114,10 @@ class Prepared:
     def graded(self, result: Result) -> NotebookNode:
         """Return the notebook with outputs, verdicts and notes; a test without an answer has failed."""
         notebook, labels = copy.deepcopy(self.notebook), self.submission.source.labels
-        places = [labels.get(cell.id, task) for cell, task in zip(notebook.cells, tasks(notebook.cells), strict=True)]
+        known = set(labels.values())  # students write headings, too
+        places = [
+            labels.get(cell.id, task) for cell, task in zip(notebook.cells, tasks(notebook.cells, known), strict=True)
+        ]
         notes = [*([self.problem] if self.problem else []), *self.notes]
         for note in result.notes:
             notes.append(re.sub(r"^cell (\d+)", lambda found: f"{found[0]} ({places[int(found[1])]})", note))

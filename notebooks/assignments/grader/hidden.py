@@ -187,8 +187,9 @@ def _redrawn(case: Case, is_class: bool) -> Case:
     more, tall, wide, factor = whole(0, 2), whole(1, 2), whole(1, 2), whole(1, 2)
     sizes = case.options | case.kwargs
     is_side = isinstance(sizes.get("image_size"), int)  # one number for a square, and it stays one
+    rows = tall
     if "patch_size" in case.kwargs:  # patches instead of images: (b, n, c·p·p)
-        tall, wide = 1 if is_side else tall, 1
+        rows, wide = tall**2 if is_side else tall, 1
     elif is_side:
         wide = tall
 
@@ -198,7 +199,7 @@ def _redrawn(case: Case, is_class: bool) -> Case:
         shape = [*value.shape]
         if value.ndim > 2 and shape[0] > 1:
             shape[0] += more
-        shape[-2:] = [size * by for size, by in zip(shape[-2:], [tall, wide][-value.ndim :], strict=True)]
+        shape[-2:] = [size * by for size, by in zip(shape[-2:], [rows, wide][-value.ndim :], strict=True)]
         return _between(value, shape)
 
     changes = {name: sizes[name] + more for name in ("mlp_dim", "num_classes") if name in sizes}
@@ -341,6 +342,8 @@ def _compare_module(subject: object, reference: Callable, case: Case, state: dic
     details = dict(options=case.options, state=state, x=x, training=case.training)
     answer, right, rounded = _answers(subject, reference, "module", gradients, **details)
     _compare_parameters(answer["parameters"], right["parameters"])
+    if answer["frozen"]:
+        raise Wrong(f"requires_grad is off for {str(answer['frozen'])[:200]}: it could never be trained")
     if answer["shared"]:
         raise Wrong(f"two instances share {str(answer['shared'])[:200]}: make parameters in __init__")
     expected, actual = case.shows(right["result"]), answer["result"]

@@ -4,7 +4,7 @@ import ast
 import copy
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -98,12 +98,12 @@ def heading_of(cell: NotebookNode) -> str | None:
     return first if cell.cell_type == "markdown" and re.match(r"##? ", first) else None
 
 
-def tasks(cells: list[NotebookNode]) -> Iterator[str]:
-    """Yield for every cell under which heading it stands: "Task 2" or "Experiment"."""
+def tasks(cells: list[NotebookNode], known: Collection[str] = ()) -> Iterator[str]:
+    """Yield for every cell under which heading it stands, "Task 2" or "Experiment"; if some are known, only these."""
     task = "the beginning"
     for cell in cells:
-        if heading := heading_of(cell):
-            task = heading.lstrip("# ").split(" · ")[0]
+        heading = (heading_of(cell) or task).lstrip("# ").split(" · ")[0]
+        task = heading if not known or heading in known else task
         yield task
 
 

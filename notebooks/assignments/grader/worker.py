@@ -148,8 +148,9 @@ def work(incoming: int, outgoing: int, folder: str, *, is_alone: bool) -> None:
         if "cell" in message:
             reply = {"shown": cells.run(message["cell"])}
         else:
-            put_back(message["request"]["name"])
+            displaced = put_back(message["request"]["name"])
             reply = {"answer": answers.perform(cells.namespace, message["request"])}
+            cells.namespace.update(displaced)
         restore(original)
         if getpid() != own:  # a copy that the student's code has made of this process has no more to do
             leave(0)
@@ -245,7 +246,8 @@ class Cells:
         gc.freeze()
 
     def __init__(self, output_bytes: int) -> None:
-        self.output_bytes, self.errors, self.made = output_bytes, [], {}
+        self.output_bytes, self.errors = output_bytes, []
+        self.made, self.values = {}, {}  # functions and classes; which names of these were values when one was made
         self.shell._showtraceback = self._keep_error
         self.namespace = self.shell.user_ns
         builtins.input = lambda prompt="": ""  # nobody is there to answer
@@ -257,7 +259,10 @@ class Cells:
         displayed.clear()
         with redirect_stdout(printed), redirect_stderr(complained):
             self.shell.run_cell(source, store_history=True)
-        self.made |= {name: each for name, each in self.namespace.items() if isinstance(each, (FunctionType, type))}
+        values = {name for name in self.made if not callable(self.namespace.get(name))}
+        now = {name: each for name, each in self.namespace.items() if isinstance(each, (FunctionType, type))}
+        self.values |= {name: values for name, each in now.items() if self.made.get(name) is not each}
+        self.made |= now
         streams = {"stdout": printed.getvalue(), "stderr": complained.getvalue()}
         shown = [[name, self._cut(text)] for name, text in streams.items() if text]
         room = self.output_bytes
@@ -268,12 +273,17 @@ class Cells:
             shown.append(["display", self._cut(str(data.get("text/plain", ""))), picture if room > 0 else ""])
         return shown + self.errors
 
-    def put_back(self, asked: str) -> None:
-        """Give functions and classes their names back where later cells have used them for values, such as a result."""
-        for name, each in self.made.items():
+    def put_back(self, asked: str) -> dict:
+        """Give functions and classes their names back where cells after that of ``asked`` use them for values.
+
+        Returns those values, because other parts may need them.
+        """
+        displaced = {}
+        for name in self.made.keys() - self.values.get(asked, set()):
             now = self.namespace.get(name)
             if not (isinstance(now, (FunctionType, type)) or (callable(now) and name != asked)):
-                self.namespace[name] = each
+                displaced[name], self.namespace[name] = now, self.made[name]
+        return displaced
 
     def _keep_error(self, kind: type, error: BaseException, lines: list[str]) -> None:
         traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(lines))
