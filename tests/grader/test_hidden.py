@@ -82,6 +82,14 @@ def not_written(x, k):
     raise NotImplementedError
 
 
+def of_bytes(x, k):
+    return F.adaptive_avg_pool2d(x.byte()[None], 2)
+
+
+def of_nothing(x, k):
+    return nn.ModuleList()(x)
+
+
 def bold(x, k):
     raise ValueError("\x1b[1mbold\x1b[0m")
 
@@ -90,8 +98,9 @@ def bold(x, k):
     ("function", "message"),
     [
         (not_written, r"^not_written: not written yet$"),
-        (lambda x, k: F.adaptive_avg_pool2d(x.byte()[None], 1), "stopped with NotImplementedError: .* for 'Byte'"),
-        (bold, "stopped with ValueError: bold in line"),
+        (of_bytes, "^of_bytes: your code stopped with NotImplementedError: .* not implemented for 'Byte' in line"),
+        (of_nothing, "^of_nothing: your code stopped with NotImplementedError: Module .ModuleList. is missing"),
+        (bold, "^bold: your code stopped with ValueError: bold in line"),
         (lambda x, k: 2 * x, "differ"),
         (lambda x, k: (2 * x + k).detach(), "has no gradient"),
         (lambda x, k: 2 * x.detach() + k + 0 * x, "the gradient of argument 1"),
@@ -99,10 +108,10 @@ def bold(x, k):
         (lambda x, k: (2 * x + k).flatten(), "expected shape"),
         (lambda x, k: None, "expected a tensor, got None"),
         (lambda x, k: 2 * x + k + float("nan"), "got nan"),
-        (lambda x, k: 1 / 0, "stopped with ZeroDivisionError: division by zero in line"),
-        (lambda x: x, "stopped with TypeError"),
-        (nn.Linear, "stopped with TypeError"),
-        (3, "stopped with TypeError"),
+        (lambda x, k: 1 / 0, "^<lambda>: your code stopped with ZeroDivisionError: division by zero in line"),
+        (lambda x: x, "^<lambda>: your code stopped with TypeError"),
+        (nn.Linear, "^Linear: your code stopped with TypeError"),
+        (3, "^int: your code stopped with TypeError"),
     ],
 )
 def test_a_wrong_function_is_told_why(function, message):
