@@ -1,6 +1,6 @@
 """Train every recorded run with the training command, and keep what it logged: one line a run, in ``resources/runs``.
 
-    python -m tools.train_recorded_runs             all of them: about fifteen hours on two cores
+    python -m tools.train_recorded_runs             all of them: about eighteen hours on two cores
     python -m tools.train_recorded_runs cifar10     one group: digits, fashion_mnist, cifar10, best, published,
                                                     ablation, best_ablation, full_ablation
 
@@ -57,10 +57,12 @@ FULL_LENGTH = {  # of these, with how many seeds
     "no shifts": 2,
     "no mirror images": 2,
     "no label smoothing": 2,
-    "cosine after the warm-up": 1,
-    "no positions": 1,
-    "class token": 1,
-    "AdamW for all parameters": 1,
+    "cosine after the warm-up": 2,
+    "no positions": 2,
+    "class token": 2,
+    "AdamW for all parameters": 2,
+    "no weight decay": 1,
+    "no warm-up": 1,
 }
 # What other pages train on CIFAR-10, with the course's model and trainer: size of the model, dropout, optimizer (Adam's
 # weight decay as AdamW's), learning rate, warm-up, batch, label smoothing, mirror images and shifts, no clipping. The
