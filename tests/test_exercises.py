@@ -67,7 +67,7 @@ def copied_without_the_bias(attention, x):
     ("answer", "says"),
     [
         (copied_without_the_bias, "Two calls with the same arguments return different tokens"),
-        (lambda attention, x: attention.q(x), "your code stopped with AttributeError"),
+        (lambda attention, x: attention.q(x), "^copied_attention: your code stopped with AttributeError"),
     ],
 )
 def test_attention_that_is_copied_in_part_or_stops_is_told_so(answer, says):
