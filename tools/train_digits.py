@@ -24,7 +24,8 @@ MODEL = dict(
     image_size=8, patch_size=4, in_channels=1, num_classes=10, hidden_dim=64, num_layers=3, num_heads=4, mlp_dim=128
 )
 FIT = dict(epochs=30, batch_size=64, peak_lr=2e-3, warmup_epochs=3, weight_decay=0.05)
-CANDIDATES = [  # the recipe itself comes last
+CANDIDATES = [
+    {},  # the recipe itself
     dict(augment="random_shift"),
     dict(label_smoothing=0.1, max_grad_norm=1.0),
     dict(weight_decay=0.0),
@@ -33,7 +34,6 @@ CANDIDATES = [  # the recipe itself comes last
     dict(peak_lr=6e-3),
     dict(peak_lr=2e-2),
     dict(epochs=10),
-    {},
 ]
 
 
