@@ -1,4 +1,4 @@
-"""What several test files use: small models, random weights and tensors, and other libraries' layers and names."""
+"""What several test files use: small models, random weights and tensors, and Hugging Face's model."""
 
 import os
 import subprocess
@@ -64,24 +64,6 @@ def parameters_of(module: nn.Module) -> dict[str, Tensor]:
 def parameter_count(module: nn.Module) -> int:
     """Return the number of all trained values of a module."""
     return sum(parameter.numel() for parameter in module.parameters())
-
-
-def torchs_names(ours: nn.Module) -> dict[str, Tensor]:
-    """Return the state dict of our encoder, or of a part of it, under the names of torch's own layers."""
-    renamed = {
-        "qkv.": "in_proj_",
-        "self_attention": "self_attn",
-        "ln_1": "norm1",
-        "ln_2": "norm2",
-        "mlp.linear_1": "linear1",
-        "mlp.linear_2": "linear2",
-    }
-    state = {}
-    for name, value in ours.state_dict().items():
-        for our_word, their_word in renamed.items():
-            name = name.replace(our_word, their_word)
-        state["norm" + name[2:] if name.startswith("ln.") else name] = value
-    return state
 
 
 def hugging_face(model: VisionTransformer, **changes) -> nn.Module:

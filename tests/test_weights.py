@@ -56,7 +56,7 @@ def test_old_names_of_torchvision_are_read():
     same(other.state_dict(), model.state_dict())
 
 
-# Files and models of Hugging Face; test_parity.py compares the logits
+# Files and models of Hugging Face; test_model.py compares the logits
 
 
 def test_a_file_that_they_saved_is_read_and_one_of_ours_by_them(tmp_path):
