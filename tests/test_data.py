@@ -1,33 +1,21 @@
-"""The six test images, the digits and labelled images; bad files: test_bad_input.py."""
+"""The six test images, the digits, labelled images and augmentation; bad files: test_bad_input.py."""
 
 import numpy as np
 import pytest
 import torch
-from support import assert_equal
+from support import assert_equal, randn
 
 from tools.draw_test_images import make_test_images
-from vit_course import transfer
+from vit_course.augmentation import random_crop, random_flip, random_shift
 from vit_course.data import LabelledImages, load_dataset, load_test_images
-from vit_course.resource_files import resource
-
-FIXTURE = resource("test_images.npy")
-
-
-# The six test images
+from vit_course.transfer import few_labels
 
 
 def test_test_images_come_channels_first_from_what_the_script_draws():
-    images = load_test_images()
-    stored = np.load(FIXTURE, allow_pickle=False)
-    for channel in range(3):
-        assert_equal(images[:, channel], torch.from_numpy(stored[..., channel]), atol=0)
-    difference = np.abs(make_test_images() - stored)
+    difference = np.abs(make_test_images() - load_test_images().permute(0, 2, 3, 1).numpy())
     # another machine's sine may round a value that lies between two 255ths the other way
     assert difference.max() < 1.5 / 255
     assert np.count_nonzero(difference) <= 20
-
-
-# The digits
 
 
 def test_digits_have_the_promised_shapes_shares_and_figures():
@@ -44,10 +32,7 @@ def test_digits_have_the_promised_shapes_shares_and_figures():
         assert_equal(dataset.std, digits[0].images.std().reshape(1), atol=1e-6)
 
 
-# Labelled images
-
-
-def colours(count: int = 10) -> LabelledImages:
+def colours(count: int) -> LabelledImages:
     """Return images whose channels differ, each with its own number in every pixel."""
     numbers = torch.arange(float(count)).view(-1, 1, 1, 1).expand(count, 2, 3, 3)
     about = dict(class_names=["even", "odd"], mean=torch.tensor([1.0, 2.0]), std=torch.tensor([4.0, 5.0]))
@@ -55,13 +40,13 @@ def colours(count: int = 10) -> LabelledImages:
 
 
 def test_normalized_takes_each_channels_mean_and_std():
-    dataset = colours()
-    normalized, again = dataset.normalized(), dataset.normalized().normalized()
-    assert_equal(normalized.images[:, 0], (colours().images[:, 0] - 1) / 4, atol=1e-6)
-    assert_equal(normalized.images[:, 1], (colours().images[:, 1] - 2) / 5, atol=1e-6)
-    assert_equal([normalized.labels, again.images], [dataset.labels, normalized.images], atol=0)
+    dataset = colours(10)
+    normalized = dataset.normalized()
+    assert_equal(normalized.images[:, 0], (colours(10).images[:, 0] - 1) / 4, atol=1e-6)
+    assert_equal(normalized.images[:, 1], (colours(10).images[:, 1] - 2) / 5, atol=1e-6)
+    assert_equal([normalized.labels, normalized.normalized().images], [dataset.labels, normalized.images], atol=0)
     assert normalized.class_names == dataset.class_names
-    assert_equal(dataset.images, colours().images, atol=0)
+    assert_equal(dataset.images, colours(10).images, atol=0)
 
 
 def test_split_covers_everything_once():
@@ -77,14 +62,63 @@ def test_split_covers_everything_once():
         assert_equal([part.mean, part.std], [dataset.mean, dataset.std], atol=0)
 
 
-# The first thousand images of Fashion-MNIST's test set
-
-
 def test_few_labels_draws_each_class_equally_often_and_repeatably():
     digits = load_dataset("digits")[0]
-    few, again, other = (transfer.few_labels(digits, 7, seed=seed) for seed in (0, 0, 1))
+    few, again, other = (few_labels(digits, 7, seed=seed) for seed in (0, 0, 1))
     assert few.labels.bincount().tolist() == [7] * 10
     assert torch.equal(few.images, again.images)
     assert not torch.equal(few.images, other.images)
     with pytest.raises(ValueError, match="per_class"):
-        transfer.few_labels(digits, 1000, seed=0)
+        few_labels(digits, 1000, seed=0)
+
+
+# --- augmentation ----------------------------------------------------------------------------------------------------
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def shift_of(new: torch.Tensor, images: torch.Tensor, most: int) -> tuple[int, int]:
+    """Return by how many pixels, up to ``most``, images were shifted down and right, their edges repeated."""
+    rows, columns = (torch.arange(size) for size in images.shape[-2:])
+    for down in range(-most, most + 1):
+        for right in range(-most, most + 1):
+            from_row, from_column = (rows - down).clamp(0, len(rows) - 1), (columns - right).clamp(0, len(columns) - 1)
+            if torch.equal(new, images[..., from_row, :][..., from_column]):
+                return down, right
+    raise AssertionError(f"not shifted by up to {most} pixels")
+
+
+def test_shift_moves_the_whole_batch_by_up_to_one_pixel_and_repeats_the_edge():
+    images, drawn = randn(2, 3, 5, 6), generator()
+    assert len({shift_of(random_shift(images, drawn), images, 1) for _ in range(100)}) == 9
+
+
+@pytest.mark.parametrize("padding", [0, 1, 2, 5])
+def test_crop_shifts_each_image_every_way_equally_often(padding):
+    image, ways = randn(2, 3, 4), (2 * padding + 1) ** 2
+    batch = image.expand(100 * ways if padding < 2 else 50, 2, 3, 4)
+    shifts = [shift_of(new, image, padding) for new in random_crop(batch, padding, generator())]
+    if padding < 2:
+        assert len(set(shifts)) == ways
+        assert all(abs(shifts.count(each) - 100) < 45 for each in set(shifts))  # standard deviation 9.4
+
+
+def test_flip_mirrors_half_of_the_images_left_to_right():
+    images = randn(400, 2, 3, 5)
+    flipped = random_flip(images, generator())
+    mirrored = (flipped == images.flip(-1)).flatten(1).all(dim=1)
+    assert_equal(flipped[~mirrored], images[~mirrored], atol=0)
+    assert 160 < mirrored.sum() < 240  # 200 expected, standard deviation 10
+
+
+@pytest.mark.parametrize("augment", [random_shift, random_flip, lambda images, draw: random_crop(images, 1, draw)])
+def test_all_draw_from_their_generator_alone_and_leave_the_images_as_they_are(augment):
+    images = randn(64, 1, 4, 3)
+    first = augment(images, generator(3))
+    torch.rand(7)
+    assert_equal(augment(images, generator(3)), first, atol=0)
+    drawn = generator(3)
+    assert len({tuple(augment(images, drawn).flatten().tolist()) for _ in range(9)}) > 1  # the next batch is another
+    assert_equal(images, randn(64, 1, 4, 3), atol=0)

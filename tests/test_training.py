@@ -1,4 +1,7 @@
-"""Lesson 06: the learning rate, one step, the evaluation and the whole loop; bad input is in ``test_bad_input.py``."""
+"""Lesson 06: parameter groups, the evaluation and the whole loop; bad input is in ``test_bad_input.py``.
+
+The schedule, a step and what an evaluation returns are compared in ``test_checks.py``.
+"""
 
 import copy
 import math
@@ -11,30 +14,7 @@ from torch.utils.data import TensorDataset
 
 from vit_course.training import evaluate, fit, parameter_groups, train_step
 
-
-def batch(count: int = 6, *, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return images for the small model, and labels."""
-    return randn(count, 3, 8, 12, seed=seed), torch.arange(count) % 5
-
-
-def linear_model() -> nn.Sequential:
-    """Return the smallest model there is."""
-    return randomize_(nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 12, 5)), std=0.05)
-
-
-class Spy(nn.Module):
-    """A model without dropout that keeps the batches it saw, by its mode."""
-
-    def __init__(self):
-        super().__init__()
-        self.model, self.seen = linear_model(), {True: [], False: []}
-
-    def forward(self, images):
-        self.seen[self.training].append(images.clone())
-        return self.model(images)
-
-
-# Weight decay
+TRAIN_SET, VALID_SET = (TensorDataset(randn(count, 3, 8, 12, seed=count), torch.arange(count) % 5) for count in (10, 7))
 
 
 def test_parameter_groups_decay_the_weights_of_layers_alone_and_hold_every_parameter_once():
@@ -50,22 +30,13 @@ def test_parameter_groups_decay_the_weights_of_layers_alone_and_hold_every_param
     assert sorted(names[parameter] for parameter in rest["params"]) == sorted(set(names.values()) - set(expected))
 
 
-# Evaluation
-
-
 def test_evaluate_gives_every_module_its_mode_back_when_it_fails():
     model = small_model().train()
     model.embedding.eval()  # a part that is frozen
-    modes, (images, labels) = [module.training for module in model.modules()], batch()
+    modes, (images, labels) = [module.training for module in model.modules()], TRAIN_SET.tensors
     with pytest.raises(ValueError, match="labels"):
         evaluate(model, TensorDataset(images, labels + 1))
     assert [module.training for module in model.modules()] == modes
-
-
-# The whole loop
-
-
-TRAIN_SET, VALID_SET = TensorDataset(*batch(10)), TensorDataset(*batch(7, seed=2))
 
 
 def run(model: nn.Module, **options) -> dict[str, list[float]]:
@@ -96,37 +67,29 @@ def test_fit_equals_a_loop_by_hand():
             assert_equal(value, parameters_of(by_hand)[name], atol=1e-9)
 
 
-def test_every_epoch_takes_every_image_once_in_a_new_order():
-    spy = Spy()
-    run(spy)
-    trained = spy.seen[True]
-    assert [len(images) for images in trained] == [4, 4, 2] * 3
-    orders = []
-    for epoch in range(3):
-        taken = torch.cat(trained[3 * epoch : 3 * epoch + 3])
-        orders.append([TRAIN_SET.tensors[0].eq(each).flatten(1).all(dim=1).nonzero().item() for each in taken])
-    assert [sorted(order) for order in orders] == [list(range(10))] * 3
-    assert len({tuple(order) for order in [*orders, range(10)]}) == 4
-
-
-def test_augment_is_given_every_training_batch_and_its_result_is_used():
-    calls = []
+def test_every_epoch_augments_every_image_once_in_a_new_order_and_trains_on_the_result():
+    given, generators, seen = [], set(), {True: [], False: []}
 
     def augment(images, generator):
-        calls.append((len(images), generator))
-        return torch.full_like(images, float(len(calls)))
+        given.append(images)
+        generators.add(generator)
+        return torch.full_like(images, float(len(given)))
 
-    spy = Spy()
-    run(spy, augment=augment)
-    assert [count for count, _ in calls] == [4, 4, 2] * 3
-    assert len({generator for _, generator in calls}) == 1
-    assert [images.unique().tolist() for images in spy.seen[True]] == [[float(call)] for call in range(1, 10)]
-    assert_equal(spy.seen[False], [VALID_SET.tensors[0]] * 3, atol=0)
+    model = randomize_(nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 12, 5)), std=0.05)
+    model.register_forward_pre_hook(lambda module, inputs: seen[module.training].append(inputs[0]))
+    run(model, augment=augment)
+    assert [len(images) for images in given] == [4, 4, 2] * 3
+    taken = [TRAIN_SET.tensors[0].eq(each).flatten(1).all(dim=1).nonzero().item() for each in torch.cat(given)]
+    orders = [tuple(taken[start : start + 10]) for start in (0, 10, 20)]
+    assert [sorted(order) for order in orders] == [list(range(10))] * 3
+    assert len({*orders, tuple(range(10))}) == 4
+    assert len(generators) == 1
+    assert [images.unique().tolist() for images in seen[True]] == [[float(call)] for call in range(1, 10)]
+    assert_equal(seen[False], [VALID_SET.tensors[0]] * 3, atol=0)
 
 
 def test_a_loss_that_is_not_finite_ends_the_training():
-    model = linear_model()
-    nn.init.constant_(model[1].bias, math.nan)
-    message = "the loss is nan at step 0: lower peak_lr, or look for nan in images"
-    with pytest.raises(FloatingPointError, match=message):
+    model = small_model()
+    nn.init.constant_(model.head.bias, math.nan)
+    with pytest.raises(FloatingPointError, match="the loss is nan at step 0: lower peak_lr, or look for nan in images"):
         run(model)
