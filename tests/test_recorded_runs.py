@@ -3,24 +3,23 @@
 import dataclasses
 import hashlib
 import shlex
-from pathlib import Path
 
 import pytest
 
 from tools import train_recorded_runs, write_run_pages
+from tools.site_links import ROOT
 from vit_course.train.__main__ import new_config, parser
 from vit_course.train.recipes import Recipe
 from vit_course.weights import load_trained
 
-ROOT = Path(__file__).resolve().parents[1]
-RUNS = ROOT / "resources" / "runs"
 SHIPPED = ROOT / "resources" / "fashion_mnist_patch4.safetensors"
 ALL_RUNS = {group: write_run_pages.read(group) for group in write_run_pages.ALL_GROUPS}
+BEST = [run for run in ALL_RUNS["best"] if run["config"]["dataset"] == "cifar10"]
 LONG = next(run for run in ALL_RUNS["fashion_mnist"] if run["config"]["preset"] == "long")
 
 
 def test_the_page_is_written_from_the_logs():
-    assert (RUNS / "README.md").read_text(encoding="utf-8") == write_run_pages.table()
+    assert (write_run_pages.RUNS / "README.md").read_text(encoding="utf-8") == write_run_pages.table()
 
 
 @pytest.mark.parametrize("group", ALL_RUNS)
@@ -64,66 +63,58 @@ def test_the_page_concludes_from_the_ablation_what_the_runs_show():
 
 def test_the_page_concludes_from_the_ablation_of_best_what_the_runs_show():
     gains = gains_in("best_ablation")
-    points = {change: [round(-gain) for gain in values] for change, values in gains.items()}
     assert {run["config"]["seed"] for run in ALL_RUNS["best_ablation"]} == {0, 1, 2}
-    assert points.pop("AdamW for all parameters") == [13, 13, 13]
-    assert points.pop("large images from the first step on") == [9, 9, 8]
-    assert points.pop("no positions") == [8, 8, 7]
-    assert points.pop("cosine after the warm-up") == [4, 4, 4]
-    points.pop("class token")
-    assert sorted(round(-gain, 1) for gain in gains["class token"]) == [0.6, 2.0, 2.4]
-    assert len(points) == 5
-    assert max(abs(round(gain, 1)) for change in points for gain in gains[change]) == 1.2
-    assert [change for change in points if max(gains[change]) < 0] == ["no weight decay"]
+    points = {
+        "AdamW for all parameters": [13, 13, 13],
+        "large images from the first step on": [9, 9, 8],
+        "no positions": [8, 8, 7],
+        "cosine after the warm-up": [4, 4, 4],
+    }
+    assert {change: [round(-gain) for gain in gains.pop(change)] for change in points} == points
+    assert sorted(round(-gain, 1) for gain in gains.pop("class token")) == [0.6, 2.0, 2.4]
+    assert len(gains) == 5
+    assert max(abs(round(gain, 1)) for values in gains.values() for gain in values) == 1.2
+    assert [change for change, values in gains.items() if max(values) < 0] == ["no weight decay"]
 
 
 def test_the_page_concludes_from_the_whole_trainings_what_the_runs_show():
-    gains = {change: [round(gain, 1) for gain in values] for change, values in gains_in("full_ablation").items()}
-    assert gains.pop("no shifts") == [-4.2, -4.0]
-    assert gains.pop("cosine after the warm-up") == [-1.5, -2.6]
-    assert gains.pop("no positions") == [-6.0, -6.2]
-    assert gains.pop("class token") == [-1.2, -1.0]
-    assert gains.pop("AdamW for all parameters") == [-4.8, -5.0]
-    assert gains.pop("no weight decay") == [-0.5]
-    assert gains.pop("no warm-up") == [0.5]
+    gains = gains_in("full_ablation")
+    points = {
+        "no shifts": [-4.2, -4.0],
+        "cosine after the warm-up": [-1.5, -2.6],
+        "no positions": [-6.0, -6.2],
+        "class token": [-1.2, -1.0],
+        "AdamW for all parameters": [-4.8, -5.0],
+        "no weight decay": [-0.5],
+        "no warm-up": [0.5],
+    }
+    assert {change: [round(gain, 1) for gain in gains.pop(change)] for change in points} == points
     assert gains.keys() == {"no mirror images", "no label smoothing"}
-    exact = gains_in("full_ablation")
-    assert all(exact[change][0] > 0 > exact[change][1] for change in gains)
+    assert all(first > 0 > second for first, second in gains.values())
 
 
 def test_best_reduces_the_photos_as_the_page_says():
-    recipes = [run["config"]["recipe"] for run in ALL_RUNS["best"] if run["config"]["dataset"] == "cifar10"]
+    recipes = [run["config"]["recipe"] for run in BEST]
     assert {(recipe["small_share"], recipe["small_side"], recipe["patch_size"]) for recipe in recipes} == {(0.9, 16, 4)}
 
 
 def test_the_published_recipes_are_trained_as_long_as_ours_and_reach_less():
-    ours = [run["result"] for run in ALL_RUNS["best"] if run["config"]["dataset"] == "cifar10"]
-    theirs = [run["result"] for run in ALL_RUNS["published"]]
-    assert {run["name"].split("-")[1] for run in ALL_RUNS["published"]} == write_run_pages.PUBLISHED.keys()
-    assert min(result["seconds"] for result in theirs) > max(result["seconds"] for result in ours)
-    assert max(result["test_accuracy"] for result in theirs) < min(result["test_accuracy"] for result in ours)
+    ours = [run["result"] for run in BEST]
+    theirs = {run["name"].split("-")[1]: run["result"] for run in ALL_RUNS["published"]}
+    assert theirs.keys() == write_run_pages.PUBLISHED.keys()
+    assert min(each["seconds"] for each in theirs.values()) > max(each["seconds"] for each in ours)
+    assert max(each["test_accuracy"] for each in theirs.values()) < min(each["test_accuracy"] for each in ours)
+    assert f"{theirs['vit_cifar']['parameters'] / 1e6:.1f}" == "6.3"  # as its page states
 
 
 def test_the_figure_of_accuracy_against_time_is_described_as_it_is():
-    ours = [run for run in ALL_RUNS["best"] if run["config"]["dataset"] == "cifar10"]
-    for run in ours:
-        reached = (
-            t["seconds"] for t, line in zip(run["times"], run["log"], strict=True) if line["valid_accuracy"] > 0.6
-        )
-        assert next(reached) < 240
-    ends = [100 * run["result"]["valid_accuracy"] for run in ours]
-    assert (round(min(ends)), round(max(ends))) == (81, 81)
+    for run in BEST:
+        lines = zip(run["times"], run["log"], strict=True)
+        assert next(time["seconds"] for time, line in lines if line["valid_accuracy"] > 0.6) < 240
+        assert round(100 * run["result"]["valid_accuracy"]) == 81
     assert ALL_RUNS["cifar10"][0]["result"]["valid_accuracy"] < 0.7
-    for words in (
-        "60% within four minutes and end at 81%",
-        "On one core, the preset long ends below 70%",
-    ):
+    for words in ("60% within four minutes and end at 81%", "On one core, the preset long ends below 70%"):
         assert words in write_run_pages.PICTURE
-
-
-def test_a_published_model_has_the_size_that_its_page_states():
-    (run,) = [run for run in ALL_RUNS["published"] if "vit_cifar" in run["name"]]
-    assert f"{run['result']['parameters'] / 1e6:.1f}" == "6.3"
 
 
 def test_the_shipped_model_is_the_recorded_runs_own_and_its_card_says_so():

@@ -40,7 +40,7 @@ def part_of_the_digits():
     whole = data.load_dataset("digits")
     about = dict(class_names=whole[0].class_names, mean=whole[0].mean, std=whole[0].std)
     part = tuple(LabelledImages(*each[:count], **about) for each, count in zip(whole, (300, 60), strict=True))
-    with mock.patch.object(data, "load_dataset", lambda name: part):
+    with mock.patch.object(data, "load_dataset", return_value=part):
         yield
 
 
