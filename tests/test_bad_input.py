@@ -78,16 +78,6 @@ def test_checks_refuse_wrong_values(check, values, says):
 # Calls that are good as they stand; every case changes something
 
 
-def load(loader, name, content):
-    """Load a file that holds these bytes, or this array, or nothing."""
-    path = Path(name)
-    if isinstance(content, bytes):
-        path.write_bytes(content)
-    elif content is not None:
-        np.save(path, content, allow_pickle=True)
-    return loader(path)
-
-
 def labelled(**changes):
     about = dict(class_names="abcde", mean=torch.zeros(3), std=torch.ones(3))
     return LabelledImages(**dict(images=IMAGES, labels=LABELS) | about | changes)
@@ -99,8 +89,7 @@ def step(model=None, function=training.train_step, **changes):
     return function(model, optimizer, **dict(images=IMAGES, labels=LABELS) | changes)
 
 
-def regularized_step(**changes):
-    return step(function=training.regularized_train_step, **changes)
+regularized_step = partial(step, function=training.regularized_train_step)
 
 
 def rate(images=IMAGES, labels=LABELS, dataset=None, **options):
@@ -148,9 +137,6 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-# The table
-
-
 def sizes_and_probabilities():
     """Yield a case for every argument with which something is built."""
     for build, good in BUILD.items():
@@ -186,8 +172,7 @@ def images_and_tokens():
 
 HIGH, NEGATIVE = dict(labels=LABELS + 1), dict(labels=LABELS - 1)
 NOTHING = dict(images=IMAGES[:0], labels=LABELS[:0])
-EMPTY = TensorDataset(IMAGES[:0], LABELS[:0])
-ONE_HOT = nn.functional.one_hot(LABELS)
+EMPTY = TensorDataset(*NOTHING.values())
 OF_IMAGES = [
     (dict(images=IMAGES[0]), AXES, "got 3"),
     (dict(images=NUMBERS), FLOATS, "got torch.uint8"),
@@ -197,7 +182,7 @@ OF_LABELS = [
     (HIGH, RANGE, "got values from 1 to 5"),
     (NEGATIVE, RANGE, "got values from -1 to 3"),
     (dict(labels=LABELS.int()), VECTOR, "got torch.int32 of shape (4,)"),
-    (dict(labels=ONE_HOT), VECTOR, "got torch.int64 of shape (4, 5)"),
+    (dict(labels=nn.functional.one_hot(LABELS)), VECTOR, "got torch.int64 of shape (4, 5)"),
     (dict(labels=[0, 1, 2, 3]), VECTOR, "got list"),
     (NOTHING, "images must hold at least one image", "got an empty"),
 ]
@@ -215,6 +200,15 @@ OF_MAPS = [
     (dict(maps=[MAPS[0], MAPS[1][:1]]), SQUARE, "got [(2, 3, 7, 7), (1, 3, 7, 7)]"),
 ]
 
+# what several calls have in common
+SHARED = [
+    (OF_IMAGES, "patchify LabelledImages random_shift random_flip random_crop"),
+    (OF_OUR_IMAGES, "train_step regularized_train_step layer_tokens head_ablation"),
+    (OF_LABELS, "train_step regularized_train_step head_ablation LabelledImages"),
+    ([*OF_OUR_IMAGES[1:], *OF_LABELS[:2]], "evaluate"),
+    (OF_QUERY_AND_KEY, "attention_weights scaled_dot_product_attention"),
+    (OF_MAPS, "attention_rollout attention_distance"),
+]
 # one wrong number for every argument that is one
 NUMBERS_OF = {
     "patchify": dict(patch_size=(0, WHOLE)),
@@ -228,85 +222,50 @@ NUMBERS_OF = {
     "fit": dict(epochs=(0, WHOLE), batch_size=(0, WHOLE), peak_lr=(-1.0, FINITE), weight_decay=(-1.0, FINITE)),
     "projection_components": dict(count=(0, WHOLE)),
 }
-# rows of what is changed and what the message says: its beginning and, in this order, the rest
-TABLE = {
-    "patchify": [
-        *OF_IMAGES,
-        (dict(images=IMAGES[:, :, 1:]), "images must have", "patch_size=4", "got 7 x 12"),
-        (dict(images=IMAGES[..., :0]), "images must have", "patch_size=4", "got 8 x 0"),
-    ],
-    "unpatchify": [
-        (dict(patches=torch.rand(6, 48)), "patches must have 3 axes", "got 2: shape (6, 48)"),
-        (dict(patches=torch.rand(2, 5, 48)), "patches must have shape", "n=6", "got (2, 5, 48)"),
-        (dict(patches=torch.rand(2, 6, 47)), "patches must have shape", "=48", "got (2, 6, 47)"),
-        (dict(image_size=(8, 13)), "image_size must be divisible by patch_size=4", "got 8 x 13"),
-    ],
-    "attention_weights": [*OF_QUERY_AND_KEY],
-    "scaled_dot_product_attention": [
-        *OF_QUERY_AND_KEY,
-        (dict(value=HEADS[:, :, :4]), "value must have shape (b=2, heads=3, j=5, v)", "got (2, 3, 4, 4)"),
-    ],
-    "VisionTransformer": [
-        (dict(pool="max"), "pool must be one of 'token', 'mean'", "got 'max'"),
-    ],
-    "create_vit": [
-        (dict(variant="vit_b_16"), "variant must be one of 'Ti/16'", "'H/14'", "got 'vit_b_16'"),
-    ],
-    "load_dataset": [(dict(name="mnist"), "name must be one of 'digits'", "got 'mnist'")],
-    "LabelledImages": [*OF_IMAGES, *OF_LABELS],
-    "LabelledImages.split": [
-        (dict(fraction=0.0), "fraction must leave at least one on both sides", "got 0.0: 0 of 4"),
-    ],
-    "learning_rate_schedule": [
-        (dict(warmup_steps=11), "warmup_steps must be at most total_steps=10", "got 11"),
-        (dict(final=2.0), "final must be at most peak=1.0", "got 2.0"),
-    ],
-    "random_shift": [*OF_IMAGES],
-    "random_flip": [*OF_IMAGES],
-    "random_crop": [*OF_IMAGES],
-    "train_step": [*OF_OUR_IMAGES, *OF_LABELS],
-    "regularized_train_step": [*OF_OUR_IMAGES, *OF_LABELS],
-    "evaluate": [
-        *OF_OUR_IMAGES[1:],
-        *OF_LABELS[:2],
-        (dict(dataset=EMPTY), f"dataset {SETS}", "got 0 images"),
-        (dict(dataset=[IMAGES, LABELS]), f"dataset {SETS}", "got list"),
-    ],
-    "fit": [
-        (dict(train_set=EMPTY), f"train_set {SETS}", "got 0 images"),
-        (dict(train_set=TensorDataset(IMAGES, LABELS + 1)), RANGE, "from 1 to 5"),
-        (dict(warmup_epochs=3), "warmup_epochs must be", "2", "got 3"),
-    ],
-    "attention_rollout": [*OF_MAPS],
-    "attention_distance": [
-        *OF_MAPS,
-        (dict(grid_size=(1, 7)), "grid_size must have n = 6 patches", "got 1 x 7 = 7"),
-    ],
-    "projection_components": [
-        (dict(count=17), "count must be at most min(d, c * p * p)=16", "got 17"),
-    ],
-    "layer_tokens": [*OF_OUR_IMAGES],
-    "silence_heads": [
-        (dict(heads=(0, 1)), "heads must hold pairs (layer, head)", "such as [(0, 1)]", "got 0"),
-        (dict(heads=[(0, 1), (0, 1, 1)]), "heads must hold pairs (layer, head)", "got (0, 1, 1)"),
-        (dict(heads=[(2, 0)]), "layer must be at most num_layers - 1=1", "got 2"),
-        (dict(heads=[(0, 1), (0, 2)]), "head must be at most num_heads - 1=1", "got 2"),
-        (dict(heads=[(0, 0.5)]), f"head {COUNT}", "got 0.5"),
-    ],
-    "head_ablation": [*OF_OUR_IMAGES, *OF_LABELS],
-    "nearest": [
-        (dict(features=TOKENS), "features must have 2 axes, (n, d)", "got 3"),
-        (dict(queries=TOKENS[0, :, :8]), "queries must have shape (m, d=16)", "got (7, 8)"),
-        (dict(count=8), "count must be at most n=7", "got 8"),
-    ],
-}
-CASES = [*sizes_and_probabilities(), *images_and_tokens()]
-CASES += [
-    (who, partial(GOOD[who], **{name: value}), f"{name} {says}; got {value}")
-    for who, numbers in NUMBERS_OF.items()
-    for name, (value, says) in numbers.items()
+# what is called, what is changed, and what the message says: its beginning and, in this order, the rest
+ROWS = [
+    ("patchify", dict(images=IMAGES[:, :, 1:]), "images must have", "patch_size=4", "got 7 x 12"),
+    ("patchify", dict(images=IMAGES[..., :0]), "images must have", "patch_size=4", "got 8 x 0"),
+    ("unpatchify", dict(patches=torch.rand(6, 48)), "patches must have 3 axes", "got 2: shape (6, 48)"),
+    ("unpatchify", dict(patches=torch.rand(2, 5, 48)), "patches must have shape", "n=6", "got (2, 5, 48)"),
+    ("unpatchify", dict(patches=torch.rand(2, 6, 47)), "patches must have shape", "=48", "got (2, 6, 47)"),
+    ("unpatchify", dict(image_size=(8, 13)), "image_size must be divisible by patch_size=4", "got 8 x 13"),
+    (
+        "scaled_dot_product_attention",
+        dict(value=HEADS[:, :, :4]),
+        "value must have shape (b=2, heads=3, j=5, v)",
+        "got",
+    ),
+    ("VisionTransformer", dict(pool="max"), "pool must be one of 'token', 'mean'", "got 'max'"),
+    ("create_vit", dict(variant="vit_b_16"), "variant must be one of 'Ti/16'", "'H/14'", "got 'vit_b_16'"),
+    ("load_dataset", dict(name="mnist"), "name must be one of 'digits'", "got 'mnist'"),
+    ("LabelledImages.split", dict(fraction=0.0), "fraction must leave at least one on both sides", "got 0.0: 0 of 4"),
+    ("learning_rate_schedule", dict(warmup_steps=11), "warmup_steps must be at most total_steps=10", "got 11"),
+    ("learning_rate_schedule", dict(final=2.0), "final must be at most peak=1.0", "got 2.0"),
+    ("evaluate", dict(dataset=EMPTY), f"dataset {SETS}", "got 0 images"),
+    ("evaluate", dict(dataset=[IMAGES, LABELS]), f"dataset {SETS}", "got list"),
+    ("fit", dict(train_set=EMPTY), f"train_set {SETS}", "got 0 images"),
+    ("fit", dict(train_set=TensorDataset(IMAGES, LABELS + 1)), RANGE, "from 1 to 5"),
+    ("fit", dict(warmup_epochs=3), "warmup_epochs must be", "2", "got 3"),
+    ("attention_distance", dict(grid_size=(1, 7)), "grid_size must have n = 6 patches", "got 1 x 7 = 7"),
+    ("projection_components", dict(count=17), "count must be at most min(d, c * p * p)=16", "got 17"),
+    ("silence_heads", dict(heads=(0, 1)), "heads must hold pairs (layer, head)", "such as [(0, 1)]", "got 0"),
+    ("silence_heads", dict(heads=[(0, 1), (0, 1, 1)]), "heads must hold pairs (layer, head)", "got (0, 1, 1)"),
+    ("silence_heads", dict(heads=[(2, 0)]), "layer must be at most num_layers - 1=1", "got 2"),
+    ("silence_heads", dict(heads=[(0, 1), (0, 2)]), "head must be at most num_heads - 1=1", "got 2"),
+    ("silence_heads", dict(heads=[(0, 0.5)]), f"head {COUNT}", "got 0.5"),
+    ("nearest", dict(features=TOKENS), "features must have 2 axes, (n, d)", "got 3"),
+    ("nearest", dict(queries=TOKENS[0, :, :8]), "queries must have shape (m, d=16)", "got (7, 8)"),
+    ("nearest", dict(count=8), "count must be at most n=7", "got 8"),
+    *((who, *row) for rows, names in SHARED for who in names.split() for row in rows),
+    *(
+        (who, {name: value}, f"{name} {says}; got {value}")
+        for who, numbers in NUMBERS_OF.items()
+        for name, (value, says) in numbers.items()
+    ),
 ]
-CASES += [(who, partial(GOOD[who], **wrong), *says) for who, rows in TABLE.items() for wrong, *says in rows]
+CASES = [*sizes_and_probabilities(), *images_and_tokens()]
+CASES += [(who, partial(GOOD[who], **wrong), *says) for who, wrong, *says in ROWS]
 
 
 @pytest.mark.parametrize(
@@ -333,8 +292,13 @@ FILES = [
 
 @pytest.mark.parametrize(("loader", "name", "content", "says"), FILES)
 def test_a_bad_file_is_named_with_what_brings_it_back(loader, name, content, says):
+    """A file that holds these bytes, or this array, or is not there."""
+    if isinstance(content, bytes):
+        Path(name).write_bytes(content)
+    elif content is not None:
+        np.save(name, content, allow_pickle=True)
     with pytest.raises(ValueError, match=f"^{name} must .*{says}.*git restore resources brings it back$"):
-        load(loader, name, content)
+        loader(Path(name))
 
 
 def test_a_step_that_fails_changes_no_weight():
