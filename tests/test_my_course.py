@@ -18,23 +18,24 @@ TASK = f"**Your turn** · 5 minutes · ●○○ Write it.\n\n```python\n{STUB}\
 
 
 def notebook(*cells):
-    """Return a notebook of code cells, each written as ``id:source``; ``-:source`` has no id."""
+    """Return a notebook of cells, each written as ``id:source``: ``-`` for no id, ``id!source`` for a newer version."""
     made = []
     for cell in cells:
-        name, _, source = cell.partition(":")
+        name, mark, source = re.fullmatch(r"(.*?)([:!])(.*)", cell, re.DOTALL).groups()
         kind = v4.new_markdown_cell if source.startswith("**") else v4.new_code_cell
-        made.append(kind(source, id=name))
+        made.append(kind(source, id=name) if mark == ":" else my_course.newer(kind(source, id=name)))
         if name == "-":
             del made[-1]["id"]
     return NotebookNode(v4.new_notebook() | {"cells": made})
 
 
 def told(one):
-    """Return a notebook as ``id:source``; a cell that shows the newer version is ``id!source``."""
+    """Return the cells of a notebook in the same form; ``?`` stands for an id that was drawn."""
     lines = []
     for cell in one.cells:
         shown = cell.source.removeprefix(my_course.NEWER).removeprefix("````python\n").removesuffix("\n````")
-        lines.append(f"{cell.id}!{shown}" if my_course.NEWER in cell.source else f"{cell.id}:{cell.source}")
+        name, is_newer = re.sub(r"^\w{2,}$", "?", cell.id), my_course.NEWER in cell.source
+        lines.append(f"{name.removesuffix('-newer')}!{shown}" if is_newer else f"{name}:{cell.source}")
     return lines
 
 
@@ -43,46 +44,28 @@ MERGES = {
     "the course changed a cell": ("a:1 b:2", "a:1 b:2", "a:1 b:9", "a:1 b:9"),
     "the reader changed a cell": ("a:1 b:2", "a:1 b:mine", "a:1 b:2", "a:1 b:mine"),
     "different cells": ("a:1 b:2", "a:mine b:2", "a:1 b:9", "a:mine b:9"),
-    "the same cell": ("a:1 b:2", "a:mine b:2", "a:9 b:2", "a:mine a-newer!9 b:2"),
-    "the same cell, again": ("a:9", "a:mine a-newer!9 x:own", "a:99", "a:mine a-newer!99 x:own"),
+    "the same cell": ("a:1 b:2", "a:mine b:2", "a:9 b:2", "a:mine a!9 b:2"),
+    "the same cell, again": ("a:9", "a:mine a!9 x:own", "a:99", "a:mine a!99 x:own"),
     "cells of the reader's": ("a:1 b:2", "v:own a:1 x:own y:own b:2", "a:1 b:9", "v:own a:1 x:own y:own b:9"),
     "a deleted cell that the reader changed": ("a:1 b:2 c:3", "a:1 b:mine c:3", "a:1 c:9", "a:1 b:mine c:9"),
     "all cells deleted": ("a:1 b:2", "a:1 b:mine x:own", "n:1", "b:mine x:own n:1"),
     "the course moved a cell": ("a:1 b:2 c:3", "a:1 b:mine x:own c:3", "c:3 a:1 b:2", "c:3 a:1 b:mine x:own"),
     "the reader deleted what the course changed": ("a:1 b:2", "a:1", "a:1 b:9", "a:1 b:9"),
-    "the base is lost": ("", "a:1 b:mine x:own", "a:1 b:2", "a:1 b:mine b-newer!2 x:own"),
-}
-NO_IDS = {
-    "an editor dropped the ids": ("a:1 b:2", "-:1 -:mine -:2", "a:1 b:9", ["a:1", "?:mine", "b:9"]),
-    "a cell was pasted with its id": ("a:1 b:2", "a:1 a:own b:2", "a:1 b:9", ["a:1", "?:own", "b:9"]),
+    "the base is lost": ("", "a:1 b:mine x:own", "a:1 b:2", "a:1 b:mine b!2 x:own"),
+    "an editor dropped the ids": ("a:1 b:2", "-:1 -:mine -:2", "a:1 b:9", "a:1 ?:mine b:9"),
+    "a cell was pasted with its id": ("a:1 b:2", "a:1 a:own b:2", "a:1 b:9", "a:1 ?:own b:9"),
 }
 
 
 @pytest.mark.parametrize("case", MERGES)
 def test_a_merge_keeps_what_each_side_changed(case):
-    base, mine, new, expected = MERGES[case]
-    base, new = (notebook(*each.split()) for each in (base, new))
-    shown = [cell for cell in mine.split() if "!" in cell]
-    mine = notebook(*(cell for cell in mine.split() if cell not in shown))
-    for cell in shown:
-        name, _, source = cell.partition("-newer!")
-        place = [cell.id for cell in mine.cells].index(name) + 1
-        mine.cells.insert(place, my_course.newer(v4.new_code_cell(source, id=name)))
+    *three, expected = [each.split() for each in MERGES[case]]
+    base, mine, new = (notebook(*each) for each in three)
     merged = merge(base, mine, new)
-    assert told(merged) == expected.split()
+    assert told(merged) == expected
     nbformat.validate(merged)
-    again = merge(new, copy.deepcopy(merged), new)
-    assert told(again) == told(merged)
-    interrupted = merge(base, copy.deepcopy(merged), new)  # the copy was written and its base was not
-    assert told(interrupted) == told(merged)
-
-
-@pytest.mark.parametrize("case", NO_IDS)
-def test_every_merged_cell_has_an_id_of_its_own(case):
-    base, mine, new, expected = NO_IDS[case]
-    merged = merge(*(notebook(*each.split()) for each in (base, mine, new)))
-    assert [re.sub(r"^\w{2,}", "?", cell) for cell in told(merged)] == expected
-    nbformat.validate(merged)
+    assert told(merge(new, copy.deepcopy(merged), new)) == expected  # once more
+    assert told(merge(base, copy.deepcopy(merged), new)) == expected  # the copy was written and its base was not
 
 
 def test_outputs_and_metadata_are_no_changes_and_the_readers_outputs_stay():
@@ -99,9 +82,6 @@ def test_outputs_and_metadata_are_no_changes_and_the_readers_outputs_stay():
     assert [cell.outputs[0].text for cell in merged.cells] == ["mine", "new", "new"]
     assert told(merged) == ["a:1", "b:9", "c:3"]
     assert merged.metadata == mine.metadata
-
-
-# --- files -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -166,27 +146,20 @@ def test_a_copy_that_was_worked_in_is_merged_and_put_into_the_history(course):
     before = (course / "my_course" / LESSON).read_bytes()
     release(course, "a:9", "b:9")
     (line,) = Copies(course).update()
-    assert re.search(
-        r"with all that you wrote\. The copy as it was: my_course/history/03_attention_2\d{3}-.*Reload", line
-    )
-    assert copied(course) == ["a:mine", "a-newer!9", "x:own", "b:9"]
+    assert re.search(r"with all that you wrote\. The copy as it was: my_course/history/03_attention_\d+-.*Reload", line)
+    assert copied(course) == ["a:mine", "a!9", "x:own", "b:9"]
     assert history(course) == [before]
     release(course, "a:9", "b:10")
     Copies(course).update()
-    assert copied(course) == ["a:mine", "a-newer!9", "x:own", "b:10"]
+    assert copied(course) == ["a:mine", "a!9", "x:own", "b:10"]
     assert len(history(course)) == 2
 
 
-@pytest.mark.parametrize(
-    "broken",
-    ["", "<<<<<<< HEAD\n{}", '{"cells": [{"source": 3}]}', "[" * 100_000],
-)
+@pytest.mark.parametrize("broken", ["", "<<<<<<< HEAD\n{}", '{"cells": [{"source": 3}]}', "[" * 100_000])
 def test_a_copy_that_is_no_notebook_is_kept_and_replaced(course, broken):
     (course / "my_course" / LESSON).write_text(broken, encoding="utf-8")
     (line,) = Copies(course).update()
-    assert line.startswith(
-        f"{LESSON} could not be read as a notebook, so you have a new copy. The copy as it was: my_c"
-    )
+    assert line.startswith(f"{LESSON} could not be read as a notebook, so you have a new copy. The copy as it was: my_")
     assert copied(course) == ["a:1", "b:2"]
     assert history(course) == [broken.encode()]
 
@@ -199,9 +172,6 @@ def test_the_copy_of_a_lesson_that_is_gone_is_in_the_history(course):
     assert not (course / "my_course" / LESSON).exists()
     assert b"mine" in history(course)[0]
     assert Copies(course).update() == []
-
-
-# --- starting over ---------------------------------------------------------------------------------------------------
 
 
 def test_a_lesson_starts_over(course):
@@ -217,8 +187,7 @@ def test_an_exercise_starts_over_and_everything_else_stays(course):
     cells = [f"a:{TASK}", f"b:{STUB}", "c:keep(Heads)"]
     release(course, *cells)
     Copies(course).update()
-    newer = f"b-newer:**{my_course.newer(notebook('b:9').cells[0]).source}"
-    work(course, "v:own", cells[0], "b:class Heads:\n    mine", newer, "x:own", "c:mine(Heads)")
+    work(course, "v:own", cells[0], "b:class Heads:\n    mine", "b!9", "x:own", "c:mine(Heads)")
     line = Copies(course).fresh("03", "Heads")
     assert line.startswith("Heads starts over. The copy as it was: my_course/history/03_attention_")
     assert copied(course) == ["v:own", *cells[:1], cells[1], "x:own", "c:mine(Heads)"]
@@ -240,9 +209,6 @@ def test_what_does_not_exist_cannot_start_over(course, words, says):
     with pytest.raises(SystemExit, match=says):
         Copies(course).fresh(*words)
     assert history(course) == []
-
-
-# --- git -------------------------------------------------------------------------------------------------------------
 
 
 def git(folder, *words):
