@@ -139,31 +139,26 @@ def test_numbers_are_rounded_as_in_javascript():
     assert [number(value, 1) for value in (0.25, -0.25, 0.04, -0.04, 2)] == ["0.3", "−0.3", "0.0", "0.0", "2.0"]
 
 
-attention = partial(explore.attention, small_model())
-ablation = partial(explore.head_ablation, small_model())
+attention, patches = partial(explore.attention, small_model()), partial(explore.patches, LETTERS[0])
+ablation = partial(explore.head_ablation, small_model(), IMAGES)
+set_attention = partial(setattr, KINDS["attention"]())
 WRONG = [
-    (
-        partial(explore.attention, "B/16", IMAGES[0]),
-        "model must be a VisionTransformer, with the names of the course's modules; got str",
-    ),
+    (partial(explore.attention, "B/16", IMAGES[0]), "model must be a VisionTransformer, with the names of the course"),
     (partial(attention, IMAGES[0, :, :, :8]), "image must have shape (c=3, h=8, w=12); got"),
     (partial(attention, IMAGES[0] * 3 - 1, about=ABOUT), "image must hold values in [0, 1], as"),
     (partial(attention, IMAGES[0], about=dict(mean=[0.5], std=[1])), "about must have one mean"),
     (partial(explore.patches, LETTERS[0].permute(1, 2, 0)), "image must have 1 or 3 channels in front"),
     (partial(explore.patches, LETTERS[0] * 255), "image must hold values in [0, 1]; got"),
     (partial(explore.patches, LETTERS[0] * torch.nan), "image must hold values in [0, 1]; got nan"),
-    (partial(explore.patches, LETTERS[0], patch_size=17), "patch_size must be one of 3, 4, 6, 8, 12, 16, 24, 32,"),
-    (
-        partial(explore.patches, LETTERS[0], patch_size=0),
-        "patch_size must be one of 3, 4, 6, 8, 12, 16, 24, 32, 48, 96",
-    ),
+    (partial(patches, patch_size=17), "patch_size must be one of 3, 4, 6, 8, 12, 16, 24, 32, 48, 96"),
+    (partial(patches, patch_size=0), "patch_size must be one of 3, 4, 6, 8, 12, 16, 24, 32, 48, 96"),
     (partial(explore.patches, torch.zeros(3, 97, 101)), "image must have sides with a common patch size; got 97 x 101"),
     (partial(explore.einops, LETTERS[0], operation="pack"), "operation must be one of 'rearrange', 'reduce', 'repeat'"),
-    (partial(ablation, IMAGES, LABELS + 1), "labels must lie in 0 .. 4"),
-    (partial(ablation, IMAGES, LABELS, count=0), "count must be a whole number of at least 1"),
-    (partial(setattr, KINDS["attention"](), "selected", (2, 0)), "selected must lie in the grid of 2 x 3, counted"),
-    (partial(setattr, KINDS["attention"](), "layer", 2), "layer must lie in 0 .. 1; got 2"),
-    (partial(setattr, KINDS["attention"](), "head", "max"), "head must lie in 0 .. 1; got 'max'"),
+    (partial(ablation, LABELS + 1), "labels must lie in 0 .. 4"),
+    (partial(ablation, LABELS, count=0), "count must be a whole number of at least 1"),
+    (partial(set_attention, "selected", (2, 0)), "selected must lie in the grid of 2 x 3, counted"),
+    (partial(set_attention, "layer", 2), "layer must lie in 0 .. 1; got 2"),
+    (partial(set_attention, "head", "max"), "head must lie in 0 .. 1; got 'max'"),
     (partial(setattr, KINDS["head_ablation"](), "off", [(0, 5)]), "head must be at most num_heads - 1=1; got 5"),
 ]
 

@@ -1,4 +1,7 @@
-"""Checkpoints: every layout round trip, Hugging Face's logits, what is refused, and the command."""
+"""Checkpoints: every layout there and back, files of Hugging Face, what is refused, and the command.
+
+The logits of Hugging Face's models are compared in test_model.py.
+"""
 
 import json
 
@@ -30,9 +33,6 @@ def same(first, second):
     assert_equal(dict(first), dict(second), atol=0)
 
 
-# There and back
-
-
 @every_layout
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_every_layout_goes_there_and_back_exactly_and_shares_no_memory(layout, sizes):
@@ -54,9 +54,6 @@ def test_old_names_of_torchvision_are_read():
     assert old.keys() != new.keys()
     load_weights(other, old)
     same(other.state_dict(), model.state_dict())
-
-
-# Files and models of Hugging Face; test_model.py compares the logits
 
 
 def test_a_file_that_they_saved_is_read_and_one_of_ours_by_them(tmp_path):
@@ -88,9 +85,6 @@ def test_the_bare_model_without_its_head_is_read_with_head_skip():
     assert_equal(model.forward_features(images_of(model)), bare(images_of(model)).last_hidden_state)
 
 
-# Heads and positions
-
-
 @every_layout
 def test_a_head_for_other_classes_is_refused_unless_skipped(layout):
     model, other = small_model(num_classes=9), model_like()
@@ -102,15 +96,13 @@ def test_a_head_for_other_classes_is_refused_unless_skipped(layout):
     same(parameters_of(other.encoder), parameters_of(model.encoder))
 
 
-# What is refused, and that nothing is loaded then
-
 TIMM = to_timm(small_model())
 BLOCK = "blocks.1.norm2.weight"
 WITHOUT_BLOCK = {name: value for name, value in TIMM.items() if name != BLOCK}
 FC_NORM = {name.replace("norm.", "fc_norm.") if name[:5] == "norm." else name: TIMM[name] for name in TIMM}
 OTHER_PATCHES = to_timm(small_model(patch_size=2, in_channels=12, image_size=(4, 6)))  # with as many values
 DEEP_HEAD = to_torchvision(small_model()) | {"heads.pre_logits.weight": torch.ones(4, 16)}
-REFUSED = [
+REFUSED = [  # the checkpoint, what is said, and other arguments
     (
         WITHOUT_BLOCK | {"extra": torch.ones(2), "norm.bias": torch.ones(2)},
         r"(?s)missing: blocks\.1\.norm2\.weight\n.*unexpected: extra\n.*norm\.bias is \(2,\), the model's \(16,\)",
@@ -128,35 +120,26 @@ REFUSED = [
     ([TIMM], r"must hold tensors by name; got list"),
     ({"epoch": 3, "model": TIMM}, r"\{'epoch': int, 'model': dict, \.\.\.\}; perhaps .* entry 'model'"),
     ({1: torch.ones(1)}, r"must hold tensors by name"),
+    (TIMM, r"head must be one of 'load', 'skip'; got 'drop'", dict(head="drop")),
+    (TIMM, r"grid_size must be the \(gh, gw\) of the checkpoint's 6 patches.*got \(2, 2\)", dict(grid_size=(2, 2))),
+    (TIMM, r"grid_size must be one number or a pair", dict(grid_size=(2, 2, 1))),
 ]
 
 
 @pytest.mark.usefixtures("as_readers_run_it")
-@pytest.mark.parametrize(("state_dict", "message"), REFUSED, ids=[message for _, message in REFUSED])
-def test_what_does_not_fit_is_named_and_nothing_is_loaded(state_dict, message):
-    model = model_like()
+@pytest.mark.parametrize("case", REFUSED, ids=[case[1] for case in REFUSED])
+def test_what_does_not_fit_is_named_and_nothing_is_loaded(case):
+    model, (state_dict, message, *options) = model_like(), case
     before = parameters_of(model)
     with pytest.raises(ValueError, match=message):
-        load_weights(model, state_dict)
+        load_weights(model, state_dict, **dict(*options))
     same(parameters_of(model), before)
 
 
 @pytest.mark.usefixtures("as_readers_run_it")
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (dict(model=torch.nn.Linear(2, 2)), r"model must be a VisionTransformer, .*; got Linear"),
-        (dict(head="drop"), r"head must be one of 'load', 'skip'; got 'drop'"),
-        (dict(grid_size=(2, 2)), r"grid_size must be the \(gh, gw\) of the checkpoint's 6 patches.*got \(2, 2\)"),
-        (dict(grid_size=(2, 2, 1)), r"grid_size must be one number or a pair"),
-    ],
-)
-def test_arguments_out_of_range_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        load_weights(**dict(model=model_like(), state_dict=TIMM) | arguments)
-
-
-# The command
+def test_another_kind_of_model_is_refused():
+    with pytest.raises(ValueError, match=r"model must be a VisionTransformer, .*; got Linear"):
+        load_weights(torch.nn.Linear(2, 2), TIMM)
 
 
 def run(capsys, *arguments):
