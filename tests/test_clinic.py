@@ -18,13 +18,13 @@ import witnesses
 from clinic_repairs import DARKER, FEW, LABEL, RIGHT, WRONG
 from notebook_rules import exercises
 
-from tools.site_links import CLINIC, ROOT, lab_anchor
+from tools.clinic_pages import clinic_pages
+from tools.site_links import CLINIC, case_page
 from vit_course import checks
 from vit_course.checks.clinic import CLINIC as CHECKS
 from vit_course.checks.clinic import HALF_REPAIRS, NAMES
 
 pytestmark = pytest.mark.usefixtures("as_readers_run_it")
-NOTEBOOK = nbformat.read(ROOT / CLINIC, as_version=4)
 
 
 @dataclass(frozen=True)
@@ -38,38 +38,31 @@ class Lesson:
     repair: str
     says: str  # stored with the check of the untouched stub
 
+    @property
+    def diagnosis(self) -> str:
+        """The folded cell that names the faults."""
+        (text,) = [cell.source for cell in self.cells if cell.source.startswith("<details><summary>Diagnosis")]
+        return text
+
     def built(self, source: str):
         """Run code after the imports of the case, and return what is to be repaired."""
         imports = next(cell.source for cell in self.cells if cell.cell_type == "code")
         return witnesses.cell(f"{imports}\n\n{source}")[self.name]
 
 
-def cases() -> list[Lesson]:
-    """Return the lesson's cases: the cells from a heading ``## 10.N`` to the next heading."""
-    turns = {NOTEBOOK.cells[turn.index].id: turn for turn in exercises(NOTEBOOK)}
-    parts = []
-    for cell in NOTEBOOK.cells:
-        if cell.source.startswith("## "):
-            parts.append([])
-        if parts:
-            parts[-1].append(cell)
-    found = []
-    for part in parts:
-        if heading := re.match(r"## 10\.(\d+) ", part[0].source):
-            place = next(k for k, cell in enumerate(part) if cell.id in turns)
-            turn = turns[part[place].id]
-            found.append(Lesson(int(heading[1]), part, turn.checked, part[place + 1].source, turn.solution, turn.says))
-    return found
-
-
-CASES = cases()
+PAGES = {path: nbformat.reads(page, as_version=4) for path, page in clinic_pages().items()}
+CASES = []
+for number in range(1, 13):
+    cells = PAGES[case_page(number)].cells
+    (turn,) = exercises(PAGES[case_page(number)])
+    CASES.append(Lesson(number, cells, turn.checked, cells[turn.index + 1].source, turn.solution, turn.says))
 IMPORTED = {"torch", "nn", "F", "checks", "rearrange"}  # by several cases, which run alone
 BY_NUMBER = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.number}-{case.name}")
 
 
-def test_there_are_twelve_cases_in_order():
-    assert [case.number for case in CASES] == list(range(1, 13))
+def test_there_are_twelve_cases():
     assert len(NAMES) == len(set(NAMES)) == 12
+    assert len(PAGES) == 13
     assert len(HALF_REPAIRS) == 9
 
 
@@ -89,29 +82,24 @@ def test_a_case_runs_without_the_others(case, monkeypatch):
 
 def test_no_case_overwrites_what_another_one_has_defined():
     """So that a reader's measurements of one case still work after another case has been run."""
-    owners, number = {}, 0
-    for cell in NOTEBOOK.cells:
-        if heading := re.match(r"## 10\.(\d+) ", cell.source):
-            number = int(heading[1])
-        if cell.cell_type == "code":
-            code = compile(cell.source, "<cell>", "exec")
-            stored = {each.argval for each in dis.get_instructions(code) if each.opname == "STORE_NAME"}
-            for name in stored - IMPORTED:
-                assert owners.setdefault(name, number) == number, name
+    owners = {}
+    for path, page in PAGES.items():
+        code = "\n".join(cell.source for cell in page.cells if cell.cell_type == "code")
+        instructions = dis.get_instructions(compile(code, "<cells>", "exec"))
+        for name in {each.argval for each in instructions if each.opname == "STORE_NAME"} - IMPORTED:
+            assert owners.setdefault(name, path) == path, name
 
 
 @BY_NUMBER
 def test_the_folded_diagnosis_links_to_a_public_thread(case):
-    (text,) = [cell.source for cell in case.cells if cell.source.startswith("<details><summary>Diagnosis")]
-    assert re.search(r"\]\(https://github\.com/[\w.-]+/[\w.-]+/(issues|pull|blob|commit)/\w+", text)
-    assert text.endswith("</details>")
+    assert re.search(r"\]\(https://github\.com/[\w.-]+/[\w.-]+/(issues|pull|blob|commit)/\w+", case.diagnosis)
+    assert case.diagnosis.endswith("</details>")
 
 
 @BY_NUMBER
 def test_the_comparison_of_the_diagnosis_passes_for_the_repair_alone(case, monkeypatch):
     """It is folded after the check, and it uses what the cells of the case have left behind."""
-    (text,) = [cell.source for cell in case.cells if cell.source.startswith("<details><summary>Diagnosis")]
-    (comparison,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (comparison,) = re.findall(r"```python\n(.*?)```", case.diagnosis, re.DOTALL)
     monkeypatch.setenv("MPLBACKEND", "agg")
     for source in (case.repair, case.stub):
         namespace = {"display": id, "print": lambda *values: None}
@@ -122,35 +110,12 @@ def test_the_comparison_of_the_diagnosis_passes_for_the_repair_alone(case, monke
             exec(comparison, namespace)
 
 
-def test_the_recap_links_to_every_case_and_to_what_its_diagnosis_cites():
-    recap = NOTEBOOK.cells[-1].source  # folded
-    rows = re.findall(r"^\| \[10\.(\d+)\]\(#(.+?)\) \|.*\| (.+) \|$", recap, re.MULTILINE)
-    assert [int(number) for number, _, _ in rows] == list(range(1, 13))
-    for case, (_, anchor, sources) in zip(CASES, rows, strict=True):
-        heading = case.cells[0].source.splitlines()[0].removeprefix("## ")
-        assert anchor == lab_anchor(heading)
+def test_the_recap_lists_every_case_with_what_its_diagnosis_cites():
+    rows = re.findall(r"^\| \[10\.(\d+)\]\(#.+?\) \|.*\| (.+) \|$", PAGES[CLINIC].cells[-1].source, re.MULTILINE)
+    assert [int(number) for number, _ in rows] == list(range(1, 13))
+    for case, (_, sources) in zip(CASES, rows, strict=True):
         text = "\n".join(cell.source for cell in case.cells)
-        for address in re.findall(r"\]\((https?:[^)]+)\)", sources):
-            assert address in text
-
-
-def test_the_number_of_a_case_does_not_tell_how_many_faults_it_has():
-    two = [int(number) for number in re.findall(r"^\| \[10\.(\d+)\].*\| two faults", NOTEBOOK.cells[-1].source, re.M)]
-    assert len(two) == 6
-    assert sum(number % 2 for number in two) == sum(number <= 6 for number in two) == 3
-
-
-@BY_NUMBER
-def test_below_its_heading_a_case_links_to_the_method_and_to_the_terms(case):
-    line = case.cells[0].source.splitlines()[2]
-    headings = {
-        lab_anchor(found) for found in re.findall(r"^## (.+)$", "\n".join(c.source for c in NOTEBOOK.cells), re.M)
-    }
-    assert headings >= set(re.findall(r"\(#(.+?)\)", line)) == {"How-to-work-on-a-case", "Terms-that-several-cases-use"}
-    assert len(re.findall(r"\w+", re.sub(r"\(#.+?\)", "", line))) <= 10
-
-
-# --- the numbers of the hints ----------------------------------------------------------------------------------------
+        assert [address for address in re.findall(r"\]\((https?:[^)]+)\)", sources) if address not in text] == []
 
 
 def test_the_hints_of_the_rows_predict_what_the_broken_code_and_a_division_give():
@@ -185,9 +150,6 @@ def test_the_hints_of_the_rebuilding_count_what_the_proposal_puts_in_place():
     places = torch.tensor([2, 0, 1])
     assert "".join("ABC"[k] for k in places) == "CAB"
     assert "".join("CAB"[k] for k in places) == "BCA"
-
-
-# --- the checks ------------------------------------------------------------------------------------------------------
 
 
 @BY_NUMBER
@@ -232,9 +194,8 @@ def test_a_wrong_repair_is_refused_and_named(number, edits, says):
         checks.clinic(number, edited(number, edits))
     message = str(caught.value)
     assert message.startswith(f"case {number}, {NAMES[number - 1]}: ")
-    assert not re.search(
-        r"^  \d\. ([a-z]|One of the two faults is repaired)", message, re.MULTILINE
-    )  # mistakes, as sentences
+    # mistakes are listed as sentences
+    assert not re.search(r"^  \d\. ([a-z]|One of the two faults is repaired)", message, re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", sorted(HALF_REPAIRS))
