@@ -45,10 +45,10 @@ def small_model(**changes) -> VisionTransformer:
     return randomize_(VisionTransformer(**SMALL | changes))
 
 
-def images_of(model: VisionTransformer, *, dtype: torch.dtype = torch.float64) -> Tensor:
+def images_of(model: VisionTransformer) -> Tensor:
     """Draw three images of the size that the model reads."""
     embedding = model.embedding.patch_embedding
-    return randn(3, embedding.in_channels, *embedding.image_size).to(dtype)
+    return randn(3, embedding.in_channels, *embedding.image_size)
 
 
 def assert_equal(actual, expected, *, atol: float = 1e-12) -> None:

@@ -12,8 +12,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from tools.benchmarks import cases, machine, peers, profile_step, report, throughput, time_to_accuracy
 from tools.benchmarks.published_recipes import RECIPES, flip_and_resized_crop
 
-# What is measured
-
 
 def test_every_model_does_one_step_in_each_round_in_changing_order(monkeypatch):
     clock, ran = [0.0], []
@@ -42,9 +40,6 @@ def test_flops_by_formula_are_those_that_torch_counts(changes, mode):
     assert cases.flops(case, mode) == counter.get_total_flops() > 0
 
 
-# The scripts, on a tiny model
-
-
 @pytest.fixture
 def few_peers(monkeypatch, tmp_path):
     """Leave one peer that is there, and two that are not: what is installed next to the course changes nothing."""
@@ -66,9 +61,8 @@ def test_throughput_logs_every_time_and_names_who_did_not_run(few_peers, tmp_pat
     for entry in log["cases"]:
         assert list(entry["seconds"]) == ["vit_course", "Hugging Face"]
         assert all(len(seconds) == 3 and min(seconds) > 0 for seconds in entry["seconds"].values())
-    assert {model["parameters"] for model in log["models"]} == {
-        parameter_count(peers.build(peers.OURS, **cases.TINY.sizes))
-    }
+    ours = parameter_count(peers.build(peers.OURS, **cases.TINY.sizes))
+    assert [model["parameters"] for model in log["models"]] == [ours, ours]
     printed = capsys.readouterr().out
     assert printed == report.throughput_section(log) + "\n"
     assert "absent did not run: ModuleNotFoundError: No module named 'absent_library'\n" in printed
@@ -90,9 +84,6 @@ def test_the_page_is_what_the_logs_give():
     assert report.PAGE.read_text(encoding="utf-8") == report.page(), "run: python -m tools.benchmarks.report"
     log = report.load(report.TIME_TO_ACCURACY)
     assert log == log | time_to_accuracy.summary(log["runs"])
-
-
-# The published recipes
 
 
 # as the pages state them: pixels, patch, dim, layers, mlp, biases of attention (query to value, output), head
@@ -128,12 +119,8 @@ def test_the_command_runs_in_seconds(few_peers, tmp_path, capsys):
     time_to_accuracy.main(["--quick", "--recipes", "vit_pytorch", time_to_accuracy.OURS, "--out", str(path)])
     log = report.load(path)
     assert report.time_to_accuracy_section(log) in capsys.readouterr().out
-    wanted = [
-        (time_to_accuracy.OURS, 0.25),
-        (time_to_accuracy.OURS, 1.0),
-        ("vit_pytorch", 1.0),
-        (time_to_accuracy.OURS, 0.5),
-    ]
+    ours = time_to_accuracy.OURS
+    wanted = [(ours, 0.25), (ours, 1.0), ("vit_pytorch", 1.0), (ours, 0.5)]
     assert [(run["recipe"], run["budget"]) for run in log["runs"]] == wanted
     for run in log["runs"]:
         assert all(0 <= test["accuracy"] <= 1 and test["seconds"] > 0 for test in run["tests"])

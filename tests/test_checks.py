@@ -91,9 +91,6 @@ def test_a_right_implementation_passes(right):
     assert torch.equal(before, torch.random.get_rng_state())
 
 
-# --- how far it is right ---------------------------------------------------------------------------------------------
-
-
 def test_the_right_stages_are_told_and_the_first_that_is_missing():
     def attention(query, key, value):
         scaled = torch.einsum("bhie, bhje -> bhji", query, key) / query.shape[-1] ** 0.5
@@ -110,9 +107,6 @@ def test_no_stage_is_called_right_that_is_wrong_in_one_case():
         return (scores * query.shape[-1] ** -0.5).cos().softmax(dim=-1) @ value
 
     assert "Right in your code" not in str(refused(CHECKS["scaled_dot_product_attention"], attention))
-
-
-# --- code that does not run, or is not there -------------------------------------------------------------------------
 
 
 STUB = "class part(nn.Module):\n    def __init__(self, **options):\n        super().__init__()\n        ...\n\n"

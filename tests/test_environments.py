@@ -56,8 +56,6 @@ def test_no_lower_end_is_too_low_for_another_library():
                 assert need.specifier.contains(lower[need.name]), f"{name} needs {need}"
 
 
-# --- make ------------------------------------------------------------------------------------------------------------
-
 # In the place of python: it notes what it is asked for, makes an empty environment with itself in it, and passes on
 # what prints or asks for versions.
 STAND_IN = """#!/bin/sh

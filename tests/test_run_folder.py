@@ -43,9 +43,6 @@ def test_a_write_that_fails_leaves_the_old_file_and_names_it(folder, monkeypatch
     assert sorted(folder.path.rglob("*")) == before
 
 
-# The trained model
-
-
 @pytest.fixture
 def trained(folder):
     """Return a trained model's file."""
