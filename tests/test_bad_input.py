@@ -101,13 +101,11 @@ def train(**changes):
     return training.fit(copy.deepcopy(MODEL), **options | changes)
 
 
-GOOD = {
+GOOD = {build.__name__: partial(build, **good) for build, good in BUILD.items()} | {
     "patchify": partial(patchify, images=IMAGES, patch_size=4),
     "unpatchify": partial(unpatchify, patches=torch.rand(2, 6, 48), patch_size=4, image_size=(8, 12)),
     "attention_weights": partial(attention_weights, query=HEADS, key=HEADS),
     "scaled_dot_product_attention": partial(scaled_dot_product_attention, query=HEADS, key=HEADS, value=HEADS),
-    "VisionTransformer": partial(VisionTransformer, **SMALL),
-    "create_vit": partial(create_vit, **BUILD[create_vit]),
     "load_dataset": partial(load_dataset, name="digits"),
     "LabelledImages": labelled,
     "LabelledImages.split": partial(labelled().split, fraction=0.5),
@@ -140,17 +138,15 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
 def sizes_and_probabilities():
     """Yield a case for every argument with which something is built."""
     for build, good in BUILD.items():
+        who, p = build.__name__, good.get("patch_size", 16)
         for name in inspect.signature(build).parameters:
             value, says = (1.0, CHANCE) if name.endswith("dropout") else (0, WHOLE)
             if name.endswith(("_size", "_dim", "_channels", "dropout")) or name.startswith("num_"):
-                yield build.__name__, partial(build, **good | {name: value}), f"{name} {says}; got {value}"
+                yield who, {name: value}, f"{name} {says}; got {value}"
         if "image_size" in good:
-            p = good.get("patch_size", 16)
-            says = f"image_size must be divisible by patch_size={p}; got {p} x {p - 1}"
-            yield build.__name__, partial(build, **good | dict(image_size=(p, p - 1))), says
+            yield who, dict(image_size=(p, p - 1)), f"image_size must be divisible by patch_size={p}; got {p} x {p - 1}"
         if "num_heads" in good:
-            says = "hidden_dim must be divisible by num_heads=3; got 16"
-            yield build.__name__, partial(build, **good | dict(num_heads=3)), says
+            yield who, dict(num_heads=3), "hidden_dim must be divisible by num_heads=3; got 16"
 
 
 def images_and_tokens():
@@ -252,6 +248,7 @@ ROWS = [
     ("nearest", dict(features=TOKENS), "features must have 2 axes, (n, d)", "got 3"),
     ("nearest", dict(queries=TOKENS[0, :, :8]), "queries must have shape (m, d=16)", "got (7, 8)"),
     ("nearest", dict(count=8), "count must be at most n=7", "got 8"),
+    *sizes_and_probabilities(),
     *((who, *row) for rows, names in SHARED for who in names.split() for row in rows),
     *(
         (who, {name: value}, f"{name} {says}; got {value}")
@@ -259,8 +256,7 @@ ROWS = [
         for name, (value, says) in numbers.items()
     ),
 ]
-CASES = [*sizes_and_probabilities(), *images_and_tokens()]
-CASES += [(who, partial(GOOD[who], **wrong), *says) for who, wrong, *says in ROWS]
+CASES = [*images_and_tokens(), *((who, partial(GOOD[who], **wrong), *says) for who, wrong, *says in ROWS)]
 
 
 @pytest.mark.parametrize(

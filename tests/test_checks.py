@@ -109,14 +109,14 @@ def test_no_stage_is_called_right_that_is_wrong_in_one_case():
     assert "Right in your code" not in str(refused(CHECKS["scaled_dot_product_attention"], attention))
 
 
-STUB = "class part(nn.Module):\n    def __init__(self, **options):\n        super().__init__()\n        ...\n\n"
+CLASS = "class part(nn.Module):\n    def {}(self, **options):\n        super().__init__()\n        {}\n\n{}\n"
 
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("body", ["...", "pass", '"""Do something."""', "return ...", "return None"])
 def test_an_empty_stub_is_told_so_quietly(check, body):
     if CHECKS[check].is_class:
-        source = f"{STUB}    def forward(self, x):\n        {body}\n"
+        source = CLASS.format("__init__", "...", f"    def forward(self, x):\n        {body}")
     else:
         source = f"def part(*args, **options):\n    {body}\n"
     verdict = getattr(checks, check)(witnesses.cell(source)["part"])
@@ -125,36 +125,12 @@ def test_an_empty_stub_is_told_so_quietly(check, body):
     assert repr(verdict) == str(verdict)
 
 
-MODULE = """class part(nn.Module):
-    def __init__(self, **options):
-        super().__init__()
-        self.qkv = nn.Linear(4, 12)
-"""
-
-
-@pytest.mark.parametrize(
-    ("init", "rest", "says"),
-    [
-        ("__init__", "    def foward(self, x): return x.sum()", "has a method foward, but no forward"),
-        ("__init_", "    def forward(self, x): return x.sum()", "has a method __init_, but no __init__"),
-        ("_init_", "    def forward(self, x): return x.sum()", "has a method _init_, but no __init__"),
-        ("__init__", "    def __call__(self, x): return x.sum()", "Rename it to forward"),
-        ("__init__", "        def forward(self, x): return x.sum()", "a function inside __init__"),
-        ("__init__", "def forward(self, x): return x.sum()", "forward is outside the class"),
-        ("__init__", "", "but no forward"),
-    ],
-)
-def test_a_forward_that_python_does_not_find_is_named(init, rest, says):
-    source = f"{MODULE.replace('__init__(self', f'{init}(self')}\n{rest}\n"
-    with pytest.raises(checks.CheckFailed, match=says):
-        checks.multi_head_attention(witnesses.cell(source)["part"])
-
-
 PATCHIFY, ATTENTION = "images, patch_size", "query, key, value"
 BACK = "patches, *, patch_size, image_size, channels=3"
 NORM = "x, weight, bias"
+LAYER = "self.qkv = nn.Linear(4, 12)"
 HELPER = "def helper(query, key):\n    weights = (query @ key.mT).softmax(-1)\n\n\n"
-WORDS = [
+WORDS = [  # the check, the arguments and the body of a function, and what is said
     ("patchify", PATCHIFY, "return images.reshape(undefined)", r"NameError.* in line \d+, `return images.reshape"),
     ("scaled_dot_product_attention", ATTENTION, "return helper(query, key) @ value", "helper returns None, because"),
     ("patchify", PATCHIFY, 'return rearrange(images, "b c h w -> b (h w)")', "rearrange keeps every axis"),
@@ -174,11 +150,21 @@ WORDS = [
     ("patchify", PATCHIFY, "raise NotImplementedError", r"not written yet\. Put your code where"),
     ("patchify", PATCHIFY, "return images.long().softmax(-1)", r"stopped with (NotImplemented|Runtime)Error.* `return"),
 ]
+FORWARDS = [  # the name of __init__, what follows it, and what is said
+    ("__init__", "    def foward(self, x): return x.sum()", "has a method foward, but no forward"),
+    ("__init_", "    def forward(self, x): return x.sum()", "has a method __init_, but no __init__"),
+    ("_init_", "    def forward(self, x): return x.sum()", "has a method _init_, but no __init__"),
+    ("__init__", "    def __call__(self, x): return x.sum()", "Rename it to forward"),
+    ("__init__", "        def forward(self, x): return x.sum()", "a function inside __init__"),
+    ("__init__", "def forward(self, x): return x.sum()", "forward is outside the class"),
+    ("__init__", "", "but no forward"),
+]
+SOURCES = [(check, f"{HELPER}def part({given}):\n    {body}\n", says) for check, given, body, says in WORDS]
+SOURCES += [("multi_head_attention", CLASS.format(init, LAYER, rest), says) for init, rest, says in FORWARDS]
 
 
-@pytest.mark.parametrize(("check", "arguments", "body", "says"), WORDS)
-def test_what_goes_wrong_before_the_values_is_explained(check, arguments, body, says):
-    source = f"{HELPER}def part({arguments}):\n    {body}\n"
+@pytest.mark.parametrize(("check", "source", "says"), SOURCES, ids=[says for *_, says in SOURCES])
+def test_what_goes_wrong_before_the_values_is_explained(check, source, says):
     with pytest.raises(checks.CheckFailed, match=says) as caught:
         getattr(checks, check)(witnesses.cell(source)["part"])
     assert str(caught.value).startswith(f"{check}: ")
