@@ -54,11 +54,7 @@ WRONG = [
     (7, {DARKER: "", EDGES: "torch.arange(count) / count"}, r"2\. There are too many edges: 8 .* 7 edges, all"),
     (7, {EDGES: "torch.arange(1, 8) / 8", LABEL: FEW}, r"1\. The label is still put together with 3, .*\n  2\. 8 is"),
     (8, {"hidden_at]": "hidden_at.flip(1)]"}, r"some patches are still not at their places"),
-    (
-        8,
-        {"return out": f"return {NO_PREDICTION}[image, {ORDER}]"},
-        r"1\. The patches are moved, .*\n  2\. Zeros take",
-    ),
+    (8, {"return out": f"return {NO_PREDICTION}[image, {ORDER}]"}, r"1\. The patches are moved, .*\n  2\. Zeros take"),
     (9, {"half * width": HEIGHTS, WEIGHT: "box.float().mean()"}, rf"1\. {LEFT}\n  2\. The weight is the"),
     (10, {ANGLES: MIXED, TURNED: OPPOSITE}, r"1\. The score of .*\n  2\. Every pair turns in the other direction"),
     (11, {ALLOWED: f"100.0 * ({ALLOWED}) - 100.0"}, r"must have the type torch\.bool"),

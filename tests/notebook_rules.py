@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nbformat import NotebookNode
-from nbformat.v4 import new_code_cell
 
 from tools.execute_notebooks import VARYING, WIDGET, fingerprint
 from tools.site_links import ROOT, lessons
@@ -174,7 +173,7 @@ class Exercise:
 def exercises(notebook: NotebookNode) -> Iterator[Exercise]:
     """Yield every exercise of a lesson."""
     for index, head, solution in turns(notebook):
-        stub, check = [*notebook.cells[index + 1 : index + 3], *[new_code_cell()] * 2][:2]
+        stub, check = notebook.cells[index + 1 : index + 3]
         yield Exercise(
             index=index,
             stretch=bool(head[1]),

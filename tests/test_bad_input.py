@@ -169,10 +169,7 @@ def images_and_tokens():
 HIGH, NEGATIVE = dict(labels=LABELS + 1), dict(labels=LABELS - 1)
 NOTHING = dict(images=IMAGES[:0], labels=LABELS[:0])
 EMPTY = TensorDataset(*NOTHING.values())
-OF_IMAGES = [
-    (dict(images=IMAGES[0]), AXES, "got 3"),
-    (dict(images=NUMBERS), FLOATS, "got torch.uint8"),
-]
+OF_IMAGES = [(dict(images=IMAGES[0]), AXES, "got 3"), (dict(images=NUMBERS), FLOATS, "got torch.uint8")]
 OF_OUR_IMAGES = [*OF_IMAGES, (dict(images=IMAGES[..., 4:]), SHAPE, "got (4, 3, 8, 8)")]
 OF_LABELS = [
     (HIGH, RANGE, "got values from 1 to 5"),

@@ -72,9 +72,6 @@ def test_few_labels_draws_each_class_equally_often_and_repeatably():
         few_labels(digits, 1000, seed=0)
 
 
-# --- augmentation ----------------------------------------------------------------------------------------------------
-
-
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
