@@ -7,7 +7,11 @@ import pytest
 
 pytest.importorskip("nbgrader", reason="make test-all installs nbgrader", exc_type=ImportError)
 
-from course import write_course
+from course import assignment
+
+from grader.files import write_notebook
+from grader.pool import grade_one
+from grader.source import load_all
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,13 +28,22 @@ def programs_find_the_grader():
 def course(tmp_path_factory):
     """Write the small course once, and return its folder."""
     folder = tmp_path_factory.mktemp("course")
-    write_course(folder)
+    for number in (1, 2):
+        write_notebook(assignment(number), folder / "source", f"assignment_0{number}")
     return folder
 
 
 @pytest.fixture(scope="session")
 def source(course):
     """Return the first assignment of the small course."""
-    from grader.source import load_all
-
     return load_all(course / "source")["assignment_01"]
+
+
+@pytest.fixture
+def without_a_pool(monkeypatch):
+    """Run submissions in this process, one after the other, but in the sandbox: a pool takes seconds to start."""
+
+    def run_jobs(jobs, *_):
+        return ((name, grade_one(*job)) for name, job in jobs.items())
+
+    monkeypatch.setattr("grader.classroom.run_jobs", run_jobs)

@@ -8,12 +8,11 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from subprocess import CompletedProcess
 
-import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from grader.__main__ import main
 from grader.release import student_edition
-from grader.source import ASSIGNMENTS, Source, load_all
+from grader.source import ASSIGNMENTS, Source
 
 METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
@@ -44,14 +43,10 @@ def cell(id, text, **labels):
     return made
 
 
-def solution(text):
-    """Return text between the marks of a solution."""
-    return f"### BEGIN SOLUTION\n{text}\n### END SOLUTION"
-
-
 def assignment(number):
     """Return the source of one assignment: 3 and 5 points for code, 2 for a written answer."""
     body = "    ### BEGIN SOLUTION\n    return {}\n    ### END SOLUTION"
+    answer = "### BEGIN SOLUTION\nThe square.\n\nRubric: 2 points.\n### END SOLUTION"
     cells = [
         cell("title", f"# Assignment {number} · Numbers"),
         cell("setup", "import torch\n\nfrom vit_course import checks", locked=True),
@@ -63,19 +58,10 @@ def assignment(number):
         cell("square-test", TEST.format(name="square", value="x * x"), grade=True, locked=True, points=5),
         cell("experiment-task", "## Experiment · Growth\n\nWhich grows faster? Give a reason."),
         cell("experiment-run", "print(double(torch.tensor(10.0)), square(torch.tensor(10.0)))", locked=True),
-        cell("experiment-answer", solution("The square.\n\nRubric: 2 points."), grade=True, solution=True, points=2),
+        cell("experiment-answer", answer, grade=True, solution=True, points=2),
         cell("closing", "## Hand in\n\nSave, and hand in."),
     ]
     return new_notebook(cells=cells, metadata=METADATA)
-
-
-def write_course(folder: Path) -> dict[str, Source]:
-    """Write the two sources under ``folder/source``."""
-    for number in (1, 2):
-        path = folder / "source" / f"assignment_0{number}" / f"assignment_0{number}.ipynb"
-        path.parent.mkdir(parents=True)
-        path.write_text(nbformat.writes(assignment(number)) + "\n", encoding="utf-8")
-    return load_all(folder / "source")
 
 
 def write_class(folder: Path, course: Path) -> Path:

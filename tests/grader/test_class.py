@@ -1,10 +1,10 @@
 """A class of honest and hostile students, from what was handed in to the CSV, by the teacher's own commands.
 
-It is graded once: the run is killed on its way, and goes on. Every mark is stated.
+It is graded once: the run is killed on its way, and goes on. Every mark is stated. What else a hostile submission may
+try, and what else may have happened to a notebook, is in ``test_sandbox.py`` and ``test_repair.py``.
 """
 
 import copy
-import fcntl
 import json
 import os
 import re
@@ -13,7 +13,6 @@ import sqlite3
 import subprocess
 import sys
 
-import nbformat
 import pytest
 from course import command, handed_in, put, rows_of, write_class
 from lessons.plain import plain_source
@@ -23,6 +22,7 @@ from nbgrader.coursedir import CourseDirectory
 from support import wait_until
 from test_repair import DAMAGES, only
 
+from grader.files import write_notebook
 from grader.gradebook import ClassFolder
 from grader.release import student_edition
 from grader.source import ASSIGNMENTS, load_all, worked_solution
@@ -34,41 +34,33 @@ FULL = 16  # of 20 points; the written answer is marked by hand
 WITHOUT_PATCHIFY = FULL - 4
 
 
-def solved(name=FIRST, **changes):
-    """Return the student edition with the worked solutions; ``changes`` are texts by cell id, with ``_`` for ``-``."""
-    texts = {cell.id: cell.source for cell in worked_solution(SOURCES[name]).cells}
-    return handed_in(SOURCES[name], **texts | changes)
+def solved(assignment=FIRST, *, first="", damage=lambda notebook: None, **changes):
+    """Return the student edition with the worked solutions.
 
-
-def first_cell(code, **changes):
-    """Return a solved notebook with one cell more, at its very beginning."""
-    notebook = solved(**changes)
-    notebook.cells.insert(0, new_code_cell(code))
-    return notebook
-
-
-def damaged(damage, **changes):
-    """Return a solved notebook to which something was done."""
-    notebook = solved(**changes)
+    Args:
+        assignment: its name.
+        first: the code of one cell more, at the very beginning.
+        damage: what is done to the notebook.
+        changes: texts by cell id, with ``_`` for ``-``.
+    """
+    texts = {cell.id: cell.source for cell in worked_solution(SOURCES[assignment]).cells}
+    notebook = handed_in(SOURCES[assignment], **texts | changes)
+    if first:
+        notebook.cells.insert(0, new_code_cell(first))
     damage(notebook)
     return notebook
 
 
-def endless():
-    """Return a notebook whose second cell never ends, below a heading of the student's own."""
-    notebook = first_cell("while True:\n    pass")
+def emptied(notebook):
+    """Put the stubs back."""
+    notebook.cells = student_edition(SOURCES[FIRST]).cells
+
+
+def headed(notebook):
+    """Put a heading of the student's own over everything."""
     notebook.cells.insert(0, new_markdown_cell("# My first try"))
-    return notebook
 
 
-def elsewhere():
-    """Return a notebook whose answer stands in a cell of the student's own."""
-    notebook = solved(experiment_answer="YOUR ANSWER HERE")
-    notebook.cells.insert(-1, new_markdown_cell("Eight whole lines of one channel."))
-    return notebook
-
-
-NAIVE = "def patchify(images, patch_size):\n    return images.reshape(len(images), -1, 3 * patch_size**2)"
 # The wrong function that passes the visible check: it knows the check's own inputs, and nothing else.
 BY_HEART = """
 def patchify(images, patch_size):
@@ -85,21 +77,6 @@ def patchify(images, patch_size):
             rows.append(images[:, :, y : y + patch_size, x : x + patch_size].reshape(b, -1))
     return torch.stack(rows, dim=1)
 """
-PATCH_TORCH = """
-import torch
-torch.equal = torch.allclose = lambda *args, **options: True
-torch.testing.assert_close = lambda *args, **options: None
-torch.Tensor.__eq__ = lambda self, other: torch.ones(self.shape, dtype=torch.bool)
-"""
-PATCH_COURSE = """
-import sys, types
-fake = types.ModuleType("vit_course.checks")
-fake.__getattr__ = lambda name: lambda *args, **options: "right"
-sys.modules["vit_course.checks"] = fake
-import vit_course
-vit_course.checks = fake
-vit_course.patchify = lambda *args: None
-"""
 VANDAL = """
 import shutil, os, signal
 shutil.rmtree({folder!r}, ignore_errors=True)
@@ -111,82 +88,56 @@ for pid in range(2, 99999):
 """
 MY_VIT = "\n".join(["from einops import reduce", "from torch import nn", plain_source(VisionTransformer), ""])
 ENDS = "import os\ndef patchify(images, patch_size):\n    os._exit(0)"
-FORGED = "import os\nfor k in range(3, 64):\n    try:\n        os.write(k, bytes(8))\n    except OSError:\n        pass"
 
-# student: what is handed in, the mark, words of the note; the assignment is the first where nothing else is said
+# student: what is handed in, as arguments of ``solved``; the mark; words of the note
 CLASS = {
-    **{f"honest{n}": (lambda n=n: solved(f"assignment_0{n}"), FULL, "") for n in range(1, 8)},
-    "élise.n@x": (lambda: solved(patchify=LOOPS), FULL, ""),
-    "blank": (lambda: student_edition(SOURCES[FIRST]), 0, ""),
-    "half": (lambda: solved(contact_sheet="", coarse="", shuffle=""), 8, ""),
-    "by-heart": (lambda: solved(patchify=BY_HEART), WITHOUT_PATCHIFY, ""),
-    "borrowed": (lambda: solved(patchify="from vit_course import patchify"), WITHOUT_PATCHIFY, ""),
-    "patched-torch": (lambda: first_cell(PATCH_TORCH, patchify=NAIVE), WITHOUT_PATCHIFY, ""),
-    "patched-course": (lambda: first_cell(PATCH_COURSE, patchify=NAIVE), WITHOUT_PATCHIFY, ""),
+    **{f"honest{n}": (dict(assignment=f"assignment_0{n}"), FULL, "") for n in range(1, 8)},
+    "élise.n@x": (dict(patchify=LOOPS), FULL, ""),
+    "renamed": (dict(), FULL, "was named Final (2).ipynb"),
+    "blank": (dict(damage=emptied), 0, ""),
     "edited-checks": (
-        lambda: damaged(DAMAGES["easy checks"], patchify=NAIVE),
+        dict(damage=DAMAGES["easy checks"], patchify=BY_HEART),
         WITHOUT_PATCHIFY,
         "the check of Task 3 had been changed",
     ),
-    "deleted-checks": (lambda: damaged(DAMAGES["no checks"]), FULL, "check of Task 3"),
-    "twice": (lambda: damaged(DAMAGES["twice"]), FULL, ""),
-    "no-labels": (lambda: damaged(DAMAGES["no labels"]), FULL, ""),
-    "no-ids": (lambda: damaged(DAMAGES["no labels, no ids"]), FULL, "the text told which"),
-    "endless-cell": (endless, FULL, "cell 2 (the beginning): stopped after"),
-    "exit": (lambda: first_cell("import os\nos._exit(0)"), FULL, "ended itself"),
-    "exit-in-function": (lambda: solved(patchify=ENDS), WITHOUT_PATCHIFY, "the process ended itself"),
-    "memory": (lambda: first_cell("hoard = [bytearray(2**28) for _ in range(1000)]"), FULL, ""),
-    "forks": (lambda: first_cell("import os\nwhile True:\n    os.fork()"), FULL, ""),
-    "flood": (lambda: first_cell("for _ in range(10**5):\n    print('x' * 1000)"), FULL, ""),
-    "forged": (lambda: first_cell(FORGED), FULL, "the process sent what"),
-    "vandal": (lambda: first_cell(VANDAL), FULL, ""),
-    "syntax": (
-        lambda: solved(patchify="def patchify(images, patch_size:"),
-        WITHOUT_PATCHIFY,
-        "(Task 3): ended with SyntaxError",
-    ),
-    "silent": (lambda: solved(experiment_answer="YOUR ANSWER HERE"), FULL, ""),
-    "elsewhere": (elsewhere, FULL, "stood in another cell"),
-    "lost": (lambda: damaged(only(lambda cell: cell.id != "experiment-answer")), FULL, "look it up by hand"),
-    "script": (lambda: solved(experiment_answer="<script>alert(1)</script> lines"), FULL, ""),
-    "cut-off": (lambda: nbformat.writes(solved())[:-500], 0, "broken JSON"),
-    "pipe": (None, 0, "not an ordinary file"),
-    "absent": (None, 0, "not handed in"),
-    "own-parts": (lambda: solved("assignment_06"), FULL, ""),
-    "broken-parts": (lambda: solved("assignment_06"), FULL, "my_vit.py: SyntaxError"),
-    "no+id": (lambda: solved(), 0, "no student id"),
-    "typo": (lambda: solved(), 0, "'asignment_01' is no assignment"),
-    "renamed": (lambda: solved(), FULL, "was named Final (2).ipynb"),
+    "no-ids": (dict(damage=DAMAGES["no labels, no ids"]), FULL, "the text told which"),
+    "endless": (dict(first="while True: pass", damage=headed), FULL, "cell 2 (the beginning): stopped after 10 s"),
+    "exit": (dict(first="import os\nos._exit(0)", patchify=ENDS), WITHOUT_PATCHIFY, "test patchify-test: the process"),
+    "vandal": (dict(first=VANDAL), FULL, ""),
+    "syntax": (dict(patchify="def patchify(images, size:"), WITHOUT_PATCHIFY, "(Task 3): ended with SyntaxError"),
+    "silent": (dict(experiment_answer="YOUR ANSWER HERE"), FULL, ""),
+    "lost": (dict(damage=only(lambda cell: cell.id != "experiment-answer")), FULL, "look it up by hand"),
+    "pipe": (dict(), 0, "not an ordinary file"),
+    "broken-parts": (dict(assignment="assignment_06"), FULL, "my_vit.py: SyntaxError"),
 }
-PLACES = {f"honest{n}": f"assignment_0{n}" for n in range(1, 8)}
-PLACES |= {"own-parts": "assignment_06", "broken-parts": "assignment_06", "typo": "asignment_01"}
-IS_FINAL = {"blank", "silent", "cut-off", "pipe", "absent", "no+id", "typo"}
-NOT_GRADED = {"absent", "no+id", "typo"}
+IS_FINAL = {"blank", "silent", "pipe"}
+
+
+def assignment_of(student):
+    """Return the name of what a student has handed in."""
+    return CLASS[student][0].get("assignment", FIRST)
 
 
 @pytest.fixture(scope="module")
 def graded(tmp_path_factory):
     """Hand everything in, kill the grading on its way, start it again; return the folder, and what it has said."""
     folder = tmp_path_factory.mktemp("class") / "class"
-    for student, (make, *_) in CLASS.items():
-        place = PLACES.get(student, FIRST)
-        if make:
-            content = make()
-            content = content if isinstance(content, str) else json.dumps(content)
-            name = "Final (2).ipynb" if student == "renamed" else None
-            put(folder, student, content.replace("{folder!r}", repr(str(folder))), assignment=place, name=name)
-    put(folder, "own-parts", MY_VIT, assignment="assignment_06", name="my_vit.py")
+    for student, (arguments, *_) in CLASS.items():
+        content = json.dumps(solved(**arguments)).replace("{folder!r}", repr(str(folder)))
+        name = "Final (2).ipynb" if student == "renamed" else None
+        path = put(folder, student, content, assignment=assignment_of(student), name=name)
+        if student == "pipe":
+            path.unlink()
+            os.mkfifo(path)
+    put(folder, "honest6", MY_VIT, assignment="assignment_06", name="my_vit.py")
     put(folder, "broken-parts", MY_VIT + "def (", assignment="assignment_06", name="my_vit.py")
-    (folder / "submitted" / "pipe" / FIRST).mkdir(parents=True)
-    os.mkfifo(folder / "submitted" / "pipe" / FIRST / f"{FIRST}.ipynb")
-    names = [f"{student},,=Honest," for student in CLASS if student not in ("renamed", "no+id")]
-    (folder / "students.csv").write_text("\n".join(["id,first_name,last_name,email", *names]), encoding="utf-8")
+    (folder / "students.csv").write_text("\n".join(["id", *CLASS]), encoding="utf-8")
     words = [sys.executable, "-m", "grader", "grade", "--class", folder, "--cell-seconds", "10"]
     temporary = tmp_path_factory.mktemp("temporary")
     environment = os.environ | dict(TMPDIR=str(temporary))
     quiet = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     run = subprocess.Popen(words, env=environment, **quiet)
-    wait_until(lambda: len(list(folder.glob("checked/*/*/*.ipynb"))) >= 9 or run.poll() is not None)
+    wait_until(lambda: len(list(folder.glob("checked/*/*/*.ipynb"))) >= 5 or run.poll() is not None)
     assert run.poll() is None
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
@@ -211,15 +162,14 @@ def test_every_mark_is_as_expected(graded):
     rows = rows_of(folder)
     assert rows.keys() == CLASS.keys()
     for student, (_, mark, words) in CLASS.items():
-        row, name = rows[student], PLACES.get(student, FIRST).replace("asi", "assi")
-        assert (student, row[f"{name} (max 20)"]) == (student, str(mark))
-        assert words in row["notes"], (student, row)
-        assert student == "absent" or words in said
-        waits = f"{name}: not final" in row["notes"]
-        assert waits == (student not in IS_FINAL), row
-        assert ("not in students.csv" in row["notes"]) == (student in ("renamed", "no+id"))
-        assert row["last_name"] in ("'=Honest", "")
+        row, name = rows[student], assignment_of(student)
+        assert (student, row[f"{name} (max 20)"]) == (student, str(mark)), row
+        assert words in row["notes"], row
+        assert words in said
+        assert (f"{name}: not final" in row["notes"]) == (student not in IS_FINAL), row
     assert re.search(r"the same cells, letter by letter, as .*renamed", rows["honest1"]["notes"])
+    assert re.search(r"^silent +16 +(- +){6}16$", said, re.MULTILINE)
+    assert re.search(r"^lost +16\* +(- +){6}16$", said, re.MULTILINE)
 
 
 def test_the_feedback_says_why(graded):
@@ -227,16 +177,10 @@ def test_the_feedback_says_why(graded):
     done = command("feedback", "--class", folder, "--assignment", FIRST)
     assert done.returncode == 0, done.stderr
     pages = {path.parts[-3]: path.read_text(encoding="utf-8") for path in folder.glob(f"feedback/*/{FIRST}/*.html")}
-    assert pages.keys() == {student for student in CLASS if PLACES.get(student, FIRST) == FIRST} - NOT_GRADED
-    for student, words in {
-        "honest1": "(Score: 16.0 / 20.0)",
-        "cut-off": "broken JSON",
-        "edited-checks": "the check of Task 3 had been changed",
-        "syntax": "SyntaxError",
-        "script": "alert(1)",
-    }.items():
-        assert words in pages[student]
-    assert "<script>alert(1)" not in pages["script"]
+    assert pages.keys() == {student for student in CLASS if assignment_of(student) == FIRST}
+    assert "(Score: 16.0 / 20.0)" in pages["honest1"]
+    for student in ("edited-checks", "syntax", "pipe"):
+        assert CLASS[student][2] in pages[student]
     assert "renamed" not in pages["honest1"]  # whose notebook is the same is for the teacher only
 
 
@@ -268,59 +212,23 @@ def test_the_button_of_formgrader_does_the_same(graded):
     assert path.read_bytes() == before
 
 
-def test_a_source_that_changes_its_tasks_too_late(tmp_path, course, source):
+@pytest.mark.usefixtures("without_a_pool")
+def test_a_source_that_changes_its_tasks_too_late(tmp_path, source):
     """Points may change, and everybody is graded again; tasks cannot be added once there are marks."""
-    own = tmp_path / "course"
-    path = own / "source" / FIRST / f"{FIRST}.ipynb"
-    path.parent.mkdir(parents=True)
     notebook = copy.deepcopy(source.notebook)
-    path.write_text(nbformat.writes(notebook), encoding="utf-8")
-    folder = write_class(tmp_path / "class", own)
+    folder = write_class(tmp_path / "class", tmp_path)
     put(folder, "ada", handed_in(source))
-    assert command("grade", "--class", folder).returncode == 0
+
+    def grade():
+        write_notebook(notebook, tmp_path / "source", FIRST)
+        return command("grade", "--class", folder)
+
+    assert grade().returncode == 0
     next(cell for cell in notebook.cells if cell.id == "double-test").metadata["nbgrader"]["points"] = 4
-    path.write_text(nbformat.writes(notebook), encoding="utf-8")
-    assert command("grade", "--class", folder).returncode == 0
+    assert grade().returncode == 0
     assert rows_of(folder)["ada"]["total (max 11)"] == "9"
     notebook.cells = [cell for cell in notebook.cells if cell.id not in ("square", "square-test")]
-    path.write_text(nbformat.writes(notebook), encoding="utf-8")
-    done = command("grade", "--class", folder)
+    done = grade()
     assert done.returncode == 1
     assert "assignment_01 was not graded: Cannot add or remove cells" in done.stdout.replace("RuntimeError: ", "")
     assert rows_of(folder)["ada"]["total (max 11)"] == "9"
-
-
-# What stops a command, with a line that helps
-
-
-def test_one_run_at_a_time(tmp_path, course):
-    folder = write_class(tmp_path / "class", course)
-    with (folder / ".grading").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        assert "another grading run is active" in command("grade", "--class", folder).stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "cause"),
-    [
-        (["grade", "--class", "missing"], "there is no folder missing"),
-        (["collect", "--class", "."], "make collect FROM=downloads.zip"),
-        (["grade", "--class", "class", "--assignment", "assignment_09"], "there are: assignment_01, assignment_02"),
-        (["grade", "--class", "class", "--student", "zoe"], "nothing was handed in by zoe"),
-    ],
-)
-def test_what_cannot_be_done_is_said(tmp_path, monkeypatch, course, words, cause):
-    write_class(tmp_path / "class", course)
-    monkeypatch.chdir(tmp_path)
-    done = command(*words)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert cause in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_without_nbgrader(tmp_path):
-    code = "import runpy, sys; sys.modules['nbgrader'] = None; sys.argv[1:] = ['grade', '--class', '.']; "
-    code += "runpy.run_module('grader', run_name='__main__')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.strip() == "nbgrader is missing: .venv/bin/python -m pip install -e '.[class]'"

@@ -54,46 +54,6 @@ def open_folder():
         yield folder
 
 
-@pytest.fixture(scope="module", params=["root", "ordinary user", *confine.CONTAINERS])
-def run_as(request, open_folder):
-    """Return a function that runs code as this user or for this container, and returns what it prints.
-
-    It runs outside, or ``inside`` of what confines.
-    """
-    is_root, is_container = os.geteuid() == 0, request.param in confine.CONTAINERS
-    kind = request.param if is_container else "bubblewrap"
-    if request.param == "root" and not is_root:
-        pytest.skip("these tests run as an ordinary user")
-    if is_container:
-        container_of(kind)
-    home = open_folder / f"home-{request.param.split()[0]}"
-    home.mkdir(mode=0o700)
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "TMPDIR": str(home)}
-    other, account = [], {}
-    if is_container:
-        environment = dict(os.environ)  # without root, podman's images are in the user's home
-    elif is_root and request.param != "root":
-        os.chown(home, USER, USER)
-        other = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
-        account = dict(user=USER, group=USER, extra_groups=[])
-
-    def run(code, *, inside):
-        script = RUN.format(folder=str(open_folder), kind=kind) if inside else "import sys; exec(sys.stdin.read())"
-        done = subprocess.run(
-            [*other, python_for_everybody(), "-B", "-c", script],
-            input=code,
-            capture_output=True,
-            text=True,
-            cwd=home,
-            env=environment | {"A_SECRET": "of the teacher"},
-            timeout=120,
-        )
-        return done.stdout + done.stderr
-
-    run.home, run.account, run.is_container = home, account, is_container
-    return run
-
-
 def container_of(kind):
     """Return the confinement by containers of this program, if it works here."""
     try:
@@ -150,19 +110,6 @@ ATTACKS = {
         return door.recv(10)
     """,
     "TCP": "return socket.create_connection(('127.0.0.1', port), timeout=2).recv(10)",
-    "multipath TCP": """
-        try:
-            door = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
-        except OSError:  # a kernel without it
-            door = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        door.connect(('127.0.0.1', port))
-        return door.recv(10)
-    """,
-    "TCP Fast Open": """
-        door = socket.socket()
-        door.sendto(b'x', 0x20000000, ('127.0.0.1', port))
-        return door.recv(10)
-    """,
     "UDP": """
         door = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         door.bind(('127.0.0.1', 0))
@@ -241,7 +188,23 @@ ATTACKS = {
         return 'ESCAPED'
     """,
 }
+INSIDE = {  # an ordinary user becomes root of a new user namespace, and could have as much memory as the machine
+    "a file system of its own": """
+        if libc.unshare(0x10000000 | 0x00020000):
+            raise OSError(ctypes.get_errno(), 'unshare')
+        if libc.mount(b'none', b'/submission', b'tmpfs', 0, None):
+            raise OSError(ctypes.get_errno(), 'mount')
+        return 'ESCAPED'
+    """,
+    "a socket that reads packets": """
+        if libc.unshare(0x10000000 | 0x40000000):
+            raise OSError(ctypes.get_errno(), 'unshare')
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+        return 'ESCAPED'
+    """,
+}
 OF_NO_USE = {  # in a container, which counts such memory, too
+    *INSIDE,
     "memory in a file without a name",
     "shared memory of System V",
     "tracing its parent",
@@ -249,20 +212,6 @@ OF_NO_USE = {  # in a container, which counts such memory, too
     "memory that processes share",
     "memory that processes share, from a device",
 }
-# An ordinary user becomes root of a new user namespace, and would have as much memory as the machine.
-MOUNT = """
-        if libc.unshare(0x10000000 | 0x00020000):
-            raise OSError(ctypes.get_errno(), 'unshare')
-        if libc.mount(b'none', b'/submission', b'tmpfs', 0, None):
-            raise OSError(ctypes.get_errno(), 'mount')
-        return 'ESCAPED'
-    """
-PACKETS = """
-        if libc.unshare(0x10000000 | 0x40000000):
-            raise OSError(ctypes.get_errno(), 'unshare')
-        socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-        return 'ESCAPED'
-    """
 NEEDED = """
         open("own", "w").write("a file")
         own = open("own").read(), os.path.exists(os.environ["TMPDIR"]), os.getcwd()
@@ -270,42 +219,55 @@ NEEDED = """
     """
 
 
-@pytest.fixture(scope="module")
-def said(run_as, service):
-    """Run all attacks outside and inside; return what each one said, by its name."""
-    gradebook = run_as.home / "gradebook.db"
-    gradebook.write_text("ESCAPED")
-    gradebook.chmod(0o644)
-    if run_as.account:
-        os.chown(gradebook, USER, USER)
-    secret = dict(os.environ, A_SECRET="of the teacher")
-    grader = subprocess.Popen(["sleep", "300"], env=secret, **run_as.account)
+@pytest.fixture(scope="module", params=["root", "ordinary user", *confine.CONTAINERS])
+def said(request, open_folder, service):
+    """Run all attacks as this user or for this container.
+
+    Returns what each one said outside and inside, and the names of those that may succeed inside.
+    """
+    is_container = request.param in confine.CONTAINERS
+    kind = request.param if is_container else "bubblewrap"
+    if request.param == "root" and os.geteuid() != 0:
+        pytest.skip("these tests run as an ordinary user")
+    if is_container:
+        container_of(kind)
+    home = open_folder / f"home-{request.param.split()[0]}"
+    home.mkdir(mode=0o700)
+    (home / "gradebook.db").write_text("ESCAPED")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "TMPDIR": str(home)}
+    account = {}
+    if is_container:
+        environment = dict(os.environ)  # without root, podman's images are in the user's home
+    elif os.geteuid() == 0 and request.param != "root":
+        for path in (home, home / "gradebook.db"):
+            os.chown(path, USER, USER)
+        account = dict(user=USER, group=USER, extra_groups=[])
+    options = dict(env=environment | {"A_SECRET": "of the teacher"}, **account)
+    grader = subprocess.Popen(["sleep", "300"], **options)
     try:
-        places = dict(service, grader=grader.pid, gradebook=str(gradebook), home=str(run_as.home))
+        places = dict(service, grader=grader.pid, gradebook=str(home / "gradebook.db"), home=str(home))
         found = []
-        for is_inside, more in [(False, {}), (True, {"mount": MOUNT, "packets": PACKETS, "needed": NEEDED})]:
-            bodies = {name: textwrap.indent(textwrap.dedent(body), "    ") for name, body in (ATTACKS | more).items()}
+        for script, attacks in {
+            "import sys; exec(sys.stdin.read())": ATTACKS,
+            RUN.format(folder=str(open_folder), kind=kind): ATTACKS | INSIDE | {"needed": NEEDED},
+        }.items():
+            bodies = {name: textwrap.indent(textwrap.dedent(body), "    ") for name, body in attacks.items()}
+            words = [python_for_everybody(), "-B", "-c", script]
             code = ATTEMPTS.format(places=places, attacks=bodies)
-            found.append(json.loads(run_as(code, inside=is_inside)))
+            done = subprocess.run(words, input=code, capture_output=True, text=True, cwd=home, timeout=120, **options)
+            assert done.returncode == 0, done.stderr
+            found.append(json.loads(done.stdout))
     finally:
         grader.kill()
         grader.wait()
-    return found
+    return *found, OF_NO_USE if is_container else set()
 
 
-@pytest.mark.parametrize("name", ATTACKS)
-def test_an_attack_works_outside_and_fails_inside(name, said, run_as):
-    outside, inside = said
-    assert "ESCAPED" in outside[name], outside
-    assert "ESCAPED" not in inside[name] or (run_as.is_container and name in OF_NO_USE)
-
-
-def test_a_file_system_of_its_own_cannot_be_mounted(said, run_as):
-    assert "refused" in said[1]["mount"] or run_as.is_container  # which counts it as memory
-
-
-def test_packets_cannot_be_read(said, run_as):
-    assert "refused" in said[1]["packets"] or run_as.is_container
+@pytest.mark.parametrize("name", [*ATTACKS, *INSIDE])
+def test_an_attack_works_outside_and_fails_inside(name, said):
+    outside, inside, of_no_use = said
+    assert name in INSIDE or "ESCAPED" in outside[name], outside
+    assert "ESCAPED" not in inside[name] or name in of_no_use
 
 
 def test_the_sandbox_gives_what_an_honest_submission_needs(said):
@@ -333,10 +295,7 @@ def machine(monkeypatch, tmp_path):
         ({}, "bubblewrap is not installed; podman is not installed"),
         ({"bwrap": "echo 'setting up uid map: Permission denied' >&2; exit 1"}, "uid map: Permission denied"),
         ({"bwrap": "exit 3"}, "bubblewrap fails .it ended with 3"),
-        (
-            {"docker": "echo \"Cannot connect to it\nRun 'docker run --help'\" >&2; exit 1"},
-            "docker fails .Cannot connect",
-        ),
+        ({"bwrap": "echo"}, "bubblewrap fails .it ended with 0"),  # the command runs, but in a folder that is not empty
         ({"docker": "echo \"no such image\nSee 'docker run --help'.\" >&2; exit 125"}, "docker fails .no such image"),
         ({"podman": "echo 'no such image' >&2; exit 125"}, "podman build -t vit-course-grader"),
         ({"podman": "echo alone"}, "podman does not limit memory here"),
@@ -345,13 +304,6 @@ def machine(monkeypatch, tmp_path):
 def test_where_nothing_works_grading_is_refused_with_what_to_install(machine, programs, cause):
     machine(**programs)
     with pytest.raises(confine.CannotConfine, match=cause):
-        confine.choose()
-
-
-def test_a_program_that_confines_nothing_is_not_taken(machine):
-    """A bwrap that only runs the command, in this folder, which is not empty."""
-    machine(bwrap=f"cd {Path(__file__).parent}; echo; exit 0")
-    with pytest.raises(confine.CannotConfine):
         confine.choose()
 
 

@@ -1,6 +1,8 @@
 """The hidden tests: every known mistake is refused, every right style passes, whatever is drawn."""
 
+import math
 import re
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -70,12 +72,14 @@ def draw():
     return hidden.normal(hidden.whole(2, 4), 3), hidden.whole(1, 5)
 
 
+def several(n):
+    return [n, "a", True, None, (n + 0.5,)]
+
+
 def test_any_function_can_be_tested():
     hidden.same_values(lambda x, k: x * 2 + k, double, draw, gradients=True)
     hidden.same_values(lambda x, k=1: x * 2 + k, double, lambda: (draw()[:1], dict(k=3)))
-    hidden.same_values(
-        lambda n: [n, "a", True, None, (n + 0.5,)], lambda n: [n, "a", True, None, (n + 0.5,)], lambda: (3,)
-    )
+    hidden.same_values(several, several, lambda: (3,))
 
 
 def not_written(x, k):
@@ -119,19 +123,10 @@ def test_a_wrong_function_is_told_why(function, message):
         hidden.same_values(function, double, draw, gradients=True)
 
 
-@pytest.mark.parametrize(
-    ("mine", "right"),
-    [
-        ([1, 2], [1, 2, 3]),
-        ((1, 2), 3),
-        ("a", "b"),
-        (True, 1),
-        (1, True),
-        (None, 0),
-        (1.5, 1),
-        (float("nan"), float("nan")),
-    ],
-)
+OTHERS = [([1, 2], [1, 2, 3]), ((1, 2), 3), ("a", "b"), (True, 1), (1, True), (None, 0), (1.5, 1), (math.nan, math.nan)]
+
+
+@pytest.mark.parametrize(("mine", "right"), OTHERS)
 def test_values_of_other_kinds_are_told_apart(mine, right):
     with pytest.raises(hidden.Wrong):
         hidden.same_values(lambda: mine, lambda: right, tuple, times=1)
@@ -146,48 +141,39 @@ class Scale(nn.Module):
         return self.weight * x
 
 
-class ScaleWithBuffer(Scale):
-    def __init__(self, *, d):
-        super().__init__(d=d)
-        self.register_buffer("anything", torch.zeros(3))
+def changed(change):
+    """Return a class to which something is done whenever an instance is made."""
+
+    class Changed(Scale):
+        def __init__(self, *, d):
+            super().__init__(d=d)
+            change(self)
+
+    return Changed
 
 
-class ScaleWithFrozenParameter(Scale):
-    def __init__(self, *, d):
-        super().__init__(d=d)
-        self.anything = nn.Parameter(torch.zeros(3), requires_grad=False)
+def rename(scale):
+    scale.scale = scale.weight
+    del scale.weight
 
 
-class Frozen(Scale):
-    def __init__(self, *, d):
-        super().__init__(d=d)
-        self.requires_grad_(False)
+SHARED = nn.Parameter(torch.ones(4))
 
 
-class OtherName(nn.Module):
-    def __init__(self, *, d):
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(d))
-
-    def forward(self, x):
-        return self.scale * x
-
-
-class Shared(Scale):
-    shared = nn.Parameter(torch.ones(4))
-
-    def __init__(self, *, d):
-        super().__init__(d=d)
-        self.weight = self.shared
-
-
-def test_any_class_can_be_tested():
-    for right in (ScaleWithBuffer, ScaleWithFrozenParameter):
-        hidden.same_module(right, Scale, lambda: (dict(d=4), hidden.normal(2, 4)))
-    causes = {OtherName: "no parameter weight; it has scale", Shared: "two instances share", Frozen: "requires_grad"}
-    for wrong, message in causes.items():
-        with pytest.raises(hidden.Wrong, match=message):
-            hidden.same_module(wrong, Scale, lambda: (dict(d=4), hidden.normal(2, 4)))
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda scale: scale.register_buffer("anything", torch.zeros(3)), None),
+        (lambda scale: scale.register_parameter("frozen", nn.Parameter(torch.zeros(3), requires_grad=False)), None),
+        (lambda scale: scale.register_parameter("more", nn.Parameter(torch.zeros(3))), "not expected: more"),
+        (lambda scale: scale.requires_grad_(False), "requires_grad"),
+        (rename, "no parameter weight; it has scale"),
+        (lambda scale: setattr(scale, "weight", SHARED), "two instances share"),
+    ],
+)
+def test_any_class_can_be_tested(change, message):
+    with pytest.raises(hidden.Wrong, match=message) if message else nullcontext():
+        hidden.same_module(changed(change), Scale, lambda: (dict(d=4), hidden.normal(2, 4)))
 
 
 def step_in_parts(model, optimizer, images, labels, *, at_once):

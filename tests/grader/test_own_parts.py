@@ -3,7 +3,7 @@
 import pytest
 from lessons.plain import plain_source
 
-from grader import own_parts, student_package
+from grader import own_parts
 from grader.confine import Limits
 from grader.pool import grade_one
 from grader.source import course_imports
@@ -36,8 +36,6 @@ def test_a_right_part_is_used():
     [
         (RIGHT.replace("eps=1e-06", "eps=1e-05"), "Encoder: "),
         (RIGHT + "\nimport os\nos._exit(3)", "ended itself"),
-        (RIGHT + "\nwhile True:\n    pass", "stopped after 2 s"),
-        (RIGHT + f"\nopen({str(student_package.SOURCE / 'model.py')!r})", "FileNotFoundError: "),
         (RIGHT + "\nfrom grader import hidden", "ImportError: "),
         (RIGHT + "\nfrom vit_course import VisionTransformer\nVisionTransformer()", "NameError: "),
     ],

@@ -80,11 +80,10 @@ def test_an_edition_that_is_there_already_is_not_written_again(source, tmp_path)
 
 
 def test_a_solution_that_fails_its_own_tests_is_named(source):
-    assert check_source(source) == []
     notebook = copy.deepcopy(source.notebook)
     double = next(cell for cell in notebook.cells if cell.id == "double")
     double.source = double.source.replace("2 * x", "3 * x")
-    (line,) = check_source(Source("assignment_01", notebook))
+    (line,) = check_source(Source("assignment_01", notebook))  # and nothing about square, which is right
     assert line.startswith("double-test: ")
 
 

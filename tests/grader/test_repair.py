@@ -13,10 +13,11 @@ import pytest
 from course import ANSWER, SOLUTION, handed_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from grader import read_submission
 from grader.read_submission import Unreadable, find_notebook, read_notebook
-from grader.release import graded_edition
+from grader.release import TEXT_STUB, graded_edition, student_edition
 from grader.repair import NOT_FOUND, repair
 from grader.source import ASSIGNMENTS, is_test, load_all, nbgrader_of
 
@@ -98,16 +99,15 @@ DAMAGES = {
 }
 
 
-def test_of_another_notebook_nothing_else_is_said(source, tmp_path):
-    _, notes = repaired(source, nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("x = 1")]), tmp_path)
-    assert notes == [f"no check of {source.name} is in the notebook; it may be another one"]
-
-
 def test_no_assignment_is_taken_for_another(tmp_path):
-    sources = load_all(ASSIGNMENTS / "source").values()
-    for handed, wanted in itertools.permutations(sources, 2):
-        _, notes = repaired(wanted, handed_in(handed), tmp_path)
-        assert notes == [f"no check of {wanted.name} is in the notebook; it may be another one"], handed.name
+    """And nothing else is said, because a list of all that is missing would hide it."""
+    sources = load_all(ASSIGNMENTS / "source")
+    others = {name: handed_in(source) for name, source in sources.items()}
+    others["none"] = new_notebook(cells=[new_code_cell("x = 1")])
+    for (name, source), (other, notebook) in itertools.product(sources.items(), others.items()):
+        if name != other:
+            _, notes = repaired(source, notebook, tmp_path)
+            assert notes == [f"no check of {name} is in the notebook; it may be another one"], other
 
 
 @pytest.mark.parametrize("name", DAMAGES)
@@ -120,7 +120,7 @@ def test_whatever_was_done_to_it(source, tmp_path, name):
     for id in ("double", "square"):
         assert [line.rstrip() for line in by_name(made)[id].source.splitlines()] == SOLUTION[id].splitlines()
     if name != "backwards":  # there the headings stand behind what they head
-        assert answer_of(made).strip() == ANSWER
+        assert by_name(made)["experiment-answer"].source.strip() == ANSWER
 
 
 TEXTS = st.sampled_from([*SOLUTION.values(), "", "## Task 1 · Double", "assert True", "x = \ud800"])
@@ -142,22 +142,15 @@ def test_any_cells_in_any_order_become_a_whole_notebook(source, places, strange)
         assert all(isinstance(note, str) for note in notes)
 
 
-def test_nothing_written(source, tmp_path):
-    made, notes = repaired(source, handed_in(source, **dict.fromkeys(("double", "square"), "")), tmp_path)
-    assert by_name(made)["double"].source == ""
-    blank = copy.deepcopy(handed_in(source))
-    stubs = by_name(graded_edition(source))
-    for name, cell in by_name(blank).items():
-        cell.source = stubs[name].source if nbgrader_of(cell)["solution"] else cell.source
-    made, notes = repaired(source, blank, tmp_path)
-    assert notes == []
-    assert by_name(made) == stubs
+def test_an_edition_in_which_nothing_was_written(source, tmp_path):
+    made, notes = repaired(source, student_edition(source), tmp_path)
+    assert (by_name(made), notes) == (by_name(graded_edition(source)), [])
 
 
 def test_own_cells_stay_in_their_order(source, tmp_path):
     notebook = handed_in(source)
     for number, place in enumerate((0, 4, 4, 9, 13)):
-        notebook.cells.insert(place, nbformat.v4.new_code_cell(f"mine = {number}"))
+        notebook.cells.insert(place, new_code_cell(f"mine = {number}"))
     made, notes = repaired(source, notebook, tmp_path)
     theirs = [cell.source for cell in notebook.cells if cell.cell_type == "code" and not cell.id.endswith("-test")]
     graded = [cell.source for cell in made.cells if cell.cell_type == "code" and not nbgrader_of(cell).get("points")]
@@ -165,90 +158,71 @@ def test_own_cells_stay_in_their_order(source, tmp_path):
     assert notes == []
 
 
-def test_a_changed_test_stays_as_a_cell_of_the_student(source, tmp_path):
-    """Whoever wrote the solution into the cell of the check has not lost it."""
-    notebook = handed_in(source, double="", double_test=SOLUTION["double"])
-    made, notes = repaired(source, notebook, tmp_path)
-    assert_is_whole(source, made)
-    assert SOLUTION["double"] in [cell.source for cell in made.cells]
-    assert notes == ["the check of Task 1 had been changed; the original counts"]
+def handed_in_with(source, changes, *more):
+    """Return what was handed in with other texts; a cell whose text is None is gone, and more cells are inserted."""
+    notebook = handed_in(source, **changes)
+    notebook.cells = [cell for cell in notebook.cells if cell.source is not None]
+    for place, cell in more:
+        notebook.cells.insert(place, cell)
+    return notebook
 
 
-def test_code_in_a_given_cell_is_found(source, tmp_path):
-    notebook = handed_in(source)
-    notebook.cells = [cell for cell in notebook.cells if cell.id != "double"]
-    notebook.cells[1].source += "\n\n\n" + SOLUTION["double"]
-    made, notes = repaired(source, notebook, tmp_path)
-    assert_is_whole(source, made)
-    assert by_name(made)["double"].source.endswith(SOLUTION["double"])
-    assert notes == ["the given cell setup (Assignment 1) had been changed; the original counts"]
+TWICE = SOLUTION["double"]
+TWICE_BELOW = f"import torch\n\nfrom vit_course import checks\n\n\n{TWICE}"
 
 
-def test_a_deleted_stub_does_not_come_back(source, tmp_path):
-    """It would stand behind the student's own function and take its name."""
-    notebook = handed_in(source)
-    notebook.cells = [cell for cell in notebook.cells if cell.id != "double"]
-    made, notes = repaired(source, notebook, tmp_path)
-    assert not any("NotImplementedError" in cell.source for cell in made.cells)
-    assert notes == ["the cell for the code of Task 1 (double) was not found"]
+@pytest.mark.parametrize(
+    ("changes", "code", "note"),
+    [
+        (dict(double=""), "", None),
+        (dict(double="", double_test=TWICE), "", "the check of Task 1 had been changed"),
+        (dict(double=None, setup=TWICE_BELOW), TWICE_BELOW, "the given cell setup (Assignment 1) had been changed"),
+        # the stub does not come back: it would stand behind the student's own function and take its name
+        (dict(double=None), None, "the cell for the code of Task 1 (double) was not found"),
+    ],
+)
+def test_code_in_another_cell_is_found_or_stays_there(source, tmp_path, changes, code, note):
+    made, notes = repaired(source, handed_in_with(source, changes), tmp_path)
+    assert_is_whole(source, made, may_lack={"double"})
+    assert by_name(made).get("double", {}).get("source") == code
+    assert [each.removesuffix("; the original counts") for each in notes] == ([note] if note else [])
+    texts = [cell.source for cell in made.cells]
+    assert all(texts.count(text) == 1 for text in changes.values() if text)
 
 
-def answer_of(notebook):
-    return by_name(notebook)["experiment-answer"].source
+STUB = dict(experiment_answer=TEXT_STUB)
+QUESTION = "## Experiment · Growth\n\nWhich grows faster? Give a reason.\n\n"
+OTHER, LABEL = "No, the double.", {"nbgrader": {"grade_id": "experiment-answer"}}
+ELSEWHERE = "the written answer of Experiment stood in another cell; it was taken from there"
+LOST = "the written answer of Experiment could not be found; look it up by hand"
+SEVERAL = "2 written answers to Experiment; all are shown, one below the other"
 
 
-def test_an_answer_in_a_cell_of_its_own(source, tmp_path):
-    notebook = handed_in(source, experiment_answer="YOUR ANSWER HERE")
-    notebook.cells.insert(-1, nbformat.v4.new_markdown_cell(ANSWER))
-    made, notes = repaired(source, notebook, tmp_path)
-    assert answer_of(made) == ANSWER
-    assert [cell.source for cell in made.cells].count(ANSWER) == 1
-    assert notes == ["the written answer of Experiment stood in another cell; it was taken from there"]
-
-
-def test_an_answer_under_the_question(source, tmp_path):
-    question = "## Experiment · Growth\n\nWhich grows faster? Give a reason.\n\n"
-    notebook = handed_in(source, experiment_answer="", experiment_task=question + ANSWER)
-    assert answer_of(repaired(source, notebook, tmp_path)[0]) == question + ANSWER
-
-
-def test_an_answer_that_is_gone_is_looked_up_by_hand(source, tmp_path):
-    notebook = handed_in(source)
-    notebook.cells = [cell for cell in notebook.cells if cell.id != "experiment-answer"]
-    made, notes = repaired(source, notebook, tmp_path)
-    assert answer_of(made) == NOT_FOUND
-    assert notes == ["the written answer of Experiment could not be found; look it up by hand"]
-
-
-@pytest.mark.parametrize("place", ["below the last heading", "in a comment"])
-def test_an_answer_that_may_stand_elsewhere_is_looked_up_by_hand(source, tmp_path, place):
-    notebook = handed_in(source, experiment_answer=by_name(graded_edition(source))["experiment-answer"].source)
-    assert answer_of(repaired(source, notebook, tmp_path)[0]) != NOT_FOUND
-    if place == "in a comment":
-        notebook.cells.insert(-1, nbformat.v4.new_code_cell("# No,\n\n  # the double."))
-    else:
-        notebook.cells.append(nbformat.v4.new_markdown_cell("No, the double."))
-    made, notes = repaired(source, notebook, tmp_path)
-    assert answer_of(made) == NOT_FOUND
-    assert "the written answer of Experiment could not be found; look it up by hand" in notes
-
-
-def test_two_answers_are_both_shown(source, tmp_path):
-    notebook = handed_in(source)
-    second = copy.deepcopy(notebook.cells[-2])
-    second.source = "No, the double."
-    notebook.cells.append(second)
-    made, notes = repaired(source, notebook, tmp_path)
-    assert answer_of(made) == f"{ANSWER}\n\nNo, the double."
-    assert notes == ["2 written answers to Experiment; all are shown, one below the other"]
+@pytest.mark.parametrize(
+    ("changes", "more", "answer", "note"),
+    [
+        (STUB, [], TEXT_STUB, None),
+        (dict(experiment_answer="", experiment_task=QUESTION + ANSWER), [], QUESTION + ANSWER, ELSEWHERE),
+        (STUB, [(-1, new_markdown_cell(ANSWER))], ANSWER, ELSEWHERE),
+        (dict(experiment_answer=None), [], NOT_FOUND, LOST),
+        (STUB, [(99, new_markdown_cell(OTHER))], NOT_FOUND, LOST),  # below the last heading
+        (STUB, [(-1, new_code_cell("# No,\n\n  # the double."))], NOT_FOUND, LOST),
+        ({}, [(99, new_markdown_cell(OTHER, metadata=LABEL))], f"{ANSWER}\n\n{OTHER}", SEVERAL),
+    ],
+)
+def test_an_answer_is_found_or_looked_up_by_hand(source, tmp_path, changes, more, answer, note):
+    made, notes = repaired(source, handed_in_with(source, changes, *more), tmp_path)
+    assert by_name(made)["experiment-answer"].source == answer
+    assert notes == ([note] if note else [])
+    everything = "\n\n".join(cell.source for cell in made.cells)
+    assert all(everything.count(cell.source) == 1 for _, cell in more)
 
 
 def test_pictures_of_an_answer_stay(source, tmp_path):
     notebook = handed_in(source)
     notebook.cells[-2].attachments = {"a.png": {"image/png": "aGk="}, "b.svg": {"image/svg+xml": "x"}, "c": 3}
     notebook.cells[-2].attachments["half.png"] = {"image/png": "\ud800"}
-    (tmp_path / "assignment_01.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
-    made, _ = repair(source, read_notebook(tmp_path / "assignment_01.ipynb"))
+    made, _ = repaired(source, notebook, tmp_path)
     assert by_name(made)["experiment-answer"].attachments == {
         "a.png": {"image/png": "aGk="},
         "half.png": {"image/png": "?"},
@@ -269,7 +243,6 @@ def good(**changes):
     [
         ("", "empty"),
         (" \n", "empty"),
-        ("{", "broken JSON"),
         (good()[:-9], "broken JSON"),
         ("[" * 100_000, "broken JSON"),
         ('{"nbformat": ' + "9" * 5000 + "}", "broken JSON"),
@@ -279,7 +252,6 @@ def good(**changes):
         (good().encode("utf-16"), "not UTF-8"),
         (b"PK\x03\x04\xff", "not UTF-8"),
         ("[1, 2]", "not a notebook"),
-        ('"text"', "not a notebook"),
         ("null", "not a notebook"),
         ('{"cells": {}}', "not a notebook"),
         ('{"worksheets": []}', "not a notebook"),
@@ -300,27 +272,23 @@ def test_what_is_no_notebook(tmp_path, content, cause):
     assert len(str(error.value)) < 300
 
 
-def test_what_is_no_file(tmp_path):
+def test_what_is_no_file_or_too_large(tmp_path, monkeypatch):
+    monkeypatch.setattr(read_submission, "MEGABYTES", 0.001)
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "real").write_text(good(), encoding="utf-8")
+    (tmp_path / "large").write_text(good() + " " * 1000, encoding="utf-8")
     (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert read_notebook(tmp_path / "real")
     for name, cause in {
         "missing": "it cannot be opened: No such file",
         "folder": "not an ordinary file",
         "pipe": "not an ordinary file",
         "link": "link to another one",
+        "large": "Clear all outputs",
     }.items():
         with pytest.raises(Unreadable, match=cause):
             read_notebook(tmp_path / name)
-
-
-def test_what_is_too_large(tmp_path, monkeypatch):
-    monkeypatch.setattr(read_submission, "MEGABYTES", 0.001)
-    path = tmp_path / "assignment_01.ipynb"
-    path.write_text(good() + " " * 1000, encoding="utf-8")
-    with pytest.raises(Unreadable, match="Clear all outputs"):
-        read_notebook(path)
 
 
 def test_strange_cells_are_read(tmp_path):

@@ -62,6 +62,13 @@ def marks(result):
     return [answer.passed for answer in result.answers.values()]
 
 
+def unharmed(*cells, **options):
+    """Return the result of a submission in which both functions are right, and marked as right, whatever cells do."""
+    result = graded(PATCHIFY, *cells, UNPATCHIFY, **options)
+    assert marks(result) == [True, True], (result.notes, result.answers)
+    return result
+
+
 def shown(result, index):
     return "".join(
         output.get("text") or output.get("evalue") or output["data"]["text/plain"] for output in result.outputs[index]
@@ -100,7 +107,16 @@ def test_an_honest_submission_is_right():
         from vit_course.embedding import unpatchify as given
         %timeit -n 1 -r 1 1
     """
-    result = graded(PATCHIFY, "checks.patchify(patchify)", plot, dedent(convenience) + dedent(UNPATCHIFY))
+    helper = '%%writefile helper.py\ndef from_file():\n    return "from a file"'
+    workers = """
+        %autosave 60
+        from helper import from_file
+        from torch.utils.data import DataLoader
+        loader = DataLoader(range(6), batch_size=2, num_workers=2, timeout=9, persistent_workers=True)
+        from_file(), len(list(loader))
+    """
+    cells = [PATCHIFY, "checks.patchify(patchify)", plot, dedent(convenience) + dedent(UNPATCHIFY), helper, workers]
+    result = graded(*cells)
     assert marks(result) == [True, True]
     assert result.notes == []
     assert shown(result, 2) == "'not run while grading'"
@@ -109,34 +125,30 @@ def test_an_honest_submission_is_right():
     assert shown(result, 3).endswith("torch.Size([6, 3, 96, 96])")
     assert "from the shell" in shown(result, 4)
     assert "loop" in shown(result, 4)
+    assert shown(result, 6) == "('from a file', 3)"
 
 
 @pytest.mark.skipif(not CONFINEMENT.forks, reason="each submission starts a Python of its own here")
-def test_what_pytorch_imports_late_is_imported_once_for_all_submissions():
-    work = """
+def test_one_python_serves_one_honest_submission_after_the_other():
+    """And what PyTorch imports late was imported in it, once for all."""
+    late = """
         import sys
         before = set(sys.modules)
         torch.testing.assert_close(torch.ones(1), torch.ones(1))
         torch.optim.AdamW([torch.nn.Parameter(torch.ones(1))]).step()
         set(sys.modules) - before
     """
-    assert shown(graded(work, tests={}), 1) == "set()"
-
-
-@pytest.mark.skipif(not CONFINEMENT.forks, reason="each submission starts a Python of its own here")
-def test_one_python_serves_one_honest_submission_after_the_other():
     one = sandbox.sandbox_for(CONFINEMENT, LIMITS.disk_bytes)
     running = []
     for _ in range(2):
-        graded(PATCHIFY, "open('there', 'w').close()", tests={})
+        assert shown(graded(late, "open('there', 'w').close()", tests={}), 1) == "set()"
         running.append(one.running)
     assert running[0] is running[1] is not None
 
 
 def test_an_error_does_not_stop_later_cells():
-    result = graded("1 / 0", PATCHIFY, "def broken(:", UNPATCHIFY, "raise SystemExit", "exit()", "await nothing")
-    assert marks(result) == [True, True]
-    assert "division by zero" in shown(result, 1)
+    result = unharmed("1 / 0", "def broken(:", "raise SystemExit", "exit()", "await nothing")
+    assert "division by zero" in shown(result, 2)
     assert result.outputs[3][0]["ename"] == "SyntaxError"
     assert result.notes == []
 
@@ -170,8 +182,8 @@ TAMPERING = {
         torch.equal = torch.allclose = torch.isclose = lambda *a, **k: True
         torch.testing.assert_close = lambda *a, **k: None
         torch.Tensor.__eq__ = torch.Tensor.eq = lambda self, other: torch.ones(1, dtype=bool)
+        torch.randn = torch.rand = torch.zeros
     """,
-    "random numbers": "torch.manual_seed(0)\ntorch.randn = torch.rand = torch.zeros",
     "builtins": """
         import builtins
         builtins.isinstance = builtins.all = builtins.any = lambda *a, **k: True
@@ -183,8 +195,11 @@ TAMPERING = {
         for name in ("vit_course", "grader.hidden", "vit_course.checks", "json"):
             sys.modules[name] = types.ModuleType(name)
     """,
-    "json": "import json\njson.loads = json.dumps = lambda *a, **k: '{}'",
-    "os": "import os, time\nos.listdir = os.open = os.getuid = os._exit = os.kill = time.sleep = lambda *a, **k: 0",
+    "what the worker uses": """
+        import json, os, time
+        json.loads = json.dumps = lambda *a, **k: '{}'
+        os.listdir = os.open = os.getuid = os._exit = os.kill = time.sleep = lambda *a, **k: 0
+    """,
     "the course": """
         import vit_course
         vit_course.patchify = vit_course.embedding = patchify
@@ -207,21 +222,18 @@ STEAL = f"""
     sys.path.insert(0, {str(student_package.COURSE)!r})
     for name in [name for name in sys.modules if name.startswith("vit_course")]:
         del sys.modules[name]
-    from vit_course.embedding import patchify, unpatchify
+    from vit_course.embedding import patchify
 """
 LIAR = """
     class Liar(torch.Tensor):
         __eq__ = __ne__ = __le__ = __ge__ = lambda self, other: True
         shape = property(lambda self: torch.Size([]))
-    def patchify(images, patch_size):
-        return torch.zeros(2).as_subclass(Liar)
-    unpatchify = lambda patches, **sizes: Liar()
+    unpatchify = lambda patches, **sizes: torch.zeros(2).as_subclass(Liar)
 """
 
 
-@pytest.mark.parametrize("cell", [STEAL, LIAR, "from vit_course import patchify, unpatchify"])
-def test_what_is_stolen_or_equal_to_everything_is_wrong(cell):
-    assert marks(graded(cell)) == [False, False]
+def test_what_is_stolen_or_equal_to_everything_is_wrong():
+    assert marks(graded(STEAL, LIAR)) == [False, False]
 
 
 PROTOCOL = """
@@ -236,8 +248,6 @@ PROTOCOL = """
 """
 GARBAGE = [
     "b'garbage' * 1000",
-    "HEAD.pack(2**31, 2**31)",
-    "HEAD.pack(9, 0) + b'[' * 9",
     "pack({'id': torch.zeros(2), 'shown': []})",
     "pack({'id': 2, 'shown': []})",
 ]
@@ -268,9 +278,9 @@ DRIP = """
 STOPPERS = {
     "catching": (
         "while True:\n    try:\n        while True: pass\n    except BaseException:\n        pass",
-        "stopped after 1 s",
+        "stopped after 2 s",
     ),
-    "deadlock": ("import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()", "stopped after 1 s"),
+    "deadlock": ("import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()", "stopped after 2 s"),
     "crash": ("import ctypes\nctypes.string_at(0)", "ended itself"),
     "fork bomb": ("import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass", ""),
     "memory by many": (
@@ -279,14 +289,13 @@ STOPPERS = {
         "",
     ),
     "closed": ("import os\nos.closerange(3, 64)", ""),
-    "byte by byte": (PROTOCOL.format("HEAD.pack(2**20, 0)") + DRIP, "stopped after 1 s"),
+    "byte by byte": (PROTOCOL.format("HEAD.pack(2**20, 0)") + DRIP, "stopped after 2 s"),
 }
 
 
 def test_a_cell_that_stops_the_process_costs_its_own_points():
-    limits = Limits(cell_seconds=1, memory_bytes=2**30, restarts=len(STOPPERS))
-    result = graded(PATCHIFY, *(cell for cell, _ in STOPPERS.values()), UNPATCHIFY, limits=limits)
-    assert marks(result) == [True, True]
+    limits = Limits(cell_seconds=2, memory_bytes=2**30, restarts=len(STOPPERS))
+    result = unharmed(*(cell for cell, _ in STOPPERS.values()), limits=limits)
     assert len(result.notes) == len(STOPPERS)
     for index, (note, (_, cause)) in enumerate(zip(result.notes, STOPPERS.values(), strict=True), start=2):
         assert note.startswith(f"cell {index}: ")
@@ -295,7 +304,7 @@ def test_a_cell_that_stops_the_process_costs_its_own_points():
     assert_nothing_is_left()
 
 
-HARMLESS = {
+HARMLESS = {  # what lies outside the sandbox is tried in test_confinement.py
     "kill everybody": "import os, signal\nos.kill(-1, signal.SIGKILL)",
     "write into other processes": (
         "import os\nfor each in os.listdir('/proc'):\n"
@@ -308,23 +317,17 @@ HARMLESS = {
     "allocate": "x = torch.empty(2**29)",
     "allocate bytes": "x = bytearray(2**31)",
     "recursion": "def f(): return f()\nf()",
-    "write elsewhere": "open('/tmp/vit_course_was_here', 'w')",
-    "read root's files": f"open({str(Path.home() / '.bashrc')!r})",
     "list the course": f"open({str(student_package.SOURCE / 'embedding.py')!r})",
-    "network": "import socket\nsocket.create_connection(('192.0.2.1', 80), timeout=1)",
-    "signal a stranger": f"import os\nos.kill({os.getpid()}, 0)",
 }
 
 
 def test_what_is_not_allowed_is_an_error_of_the_cell():
-    result = graded(PATCHIFY, UNPATCHIFY, *HARMLESS.values())
-    assert marks(result) == [True, True]
+    result = unharmed(*HARMLESS.values())
     assert result.notes == []
-    errors = {name: result.outputs[3 + k][-1].get("ename") for k, name in enumerate(HARMLESS)}
+    errors = {name: result.outputs[2 + k][-1].get("ename") for k, name in enumerate(HARMLESS)}
     assert errors.pop("allocate") == "RuntimeError"
     assert errors.pop("allocate bytes") == "MemoryError"
     assert errors.pop("recursion") == "RecursionError"
-    assert errors.pop("network") in ("OSError", "PermissionError", "TimeoutError")
     assert set(errors.values()) <= {"PermissionError", "FileNotFoundError", "ProcessLookupError", "OSError"}, errors
 
 
@@ -352,8 +355,7 @@ MESS = """
 
 def test_what_a_cell_leaves_behind_costs_no_later_cell():
     """Processes that go on, or that are copies of the student's; files in any mess."""
-    result = graded(PATCHIFY, BACKGROUND, PROCESSES, "os.fork()", UNPATCHIFY, "os.fork()", MESS)
-    assert marks(result) == [True, True]
+    result = unharmed(BACKGROUND, PROCESSES, "os.fork()", "os.fork()", MESS)
     assert result.notes == []
     assert shown(result, 3) == str(ALONE)
     assert_nothing_is_left()
@@ -378,8 +380,7 @@ def test_a_cell_cannot_keep_its_processes_its_rights_or_a_message_in_its_folder(
             except OSError:  # if the grader is root, the folder is root's
                 pass
     """
-    result = graded(PATCHIFY, renamed, PROCESSES, rights, UNPATCHIFY, home)
-    assert marks(result) == [True, True]
+    result = unharmed(renamed, PROCESSES, rights, home)
     assert shown(result, 3) == str(ALONE)
     assert "CapEff:\\t0000000000000000" in shown(result, 4)
     found = "import os\nprint(oct(os.stat(os.environ['HOME']).st_mode), os.listxattr(os.environ['HOME']))"
@@ -401,19 +402,15 @@ def test_memory_counts_without_torch_and_between_quick_answers():
     assert graded(*growing, tests={}, limits=replace(limits, restarts=0)).notes[0].endswith(": out of memory")
 
 
-def test_a_name_that_a_later_cell_uses_for_something_else_costs_nothing():
-    helped = PATCHIFY.replace("return ", "return table(").rstrip() + ")\n\n    def table(x):\n        return x"
-    later = "patches = patchify(load_test_images()[:1], 16)\ntable = patchify = patches\nhelp(len)"
-    result = graded(helped, UNPATCHIFY, later)
-    assert marks(result) == [True, True]
-    assert "Return the number of items" in shown(result, 3)
-
-
-def test_a_name_that_was_a_value_when_the_function_was_written_stays_one():
+def test_names_that_other_cells_use_for_something_else_cost_nothing():
+    """One that becomes a value in a later cell, and one that was a value already when the function was written."""
     helper = "def pattern(a):\n    return f'b c (gh {a}) (gw p2) -> b (gh gw) (c {a} p2)'"
-    right = PATCHIFY.replace('"b c (gh p1) (gw p2) -> b (gh gw) (c p1 p2)"', "pattern")
-    result = graded(helper, "pattern = pattern('p1')\n\n" + dedent(right), UNPATCHIFY)
+    earlier = PATCHIFY.replace('"b c (gh p1) (gw p2) -> b (gh gw) (c p1 p2)"', "pattern")
+    helped = UNPATCHIFY.replace("return ", "return table(").rstrip() + ")\n\n    def table(x):\n        return x"
+    later = "patches = patchify(load_test_images()[:1], 16)\ntable = patchify = unpatchify = patches\nhelp(len)"
+    result = graded(helper, "pattern = pattern('p1')\n\n" + dedent(earlier), helped, later)
     assert marks(result) == [True, True]
+    assert "Return the number of items" in shown(result, 4)
 
 
 def test_a_flood_is_cut_and_wild_outputs_are_tamed():
@@ -426,14 +423,13 @@ def test_a_flood_is_cut_and_wild_outputs_are_tamed():
         raise ValueError("\ud800\x07")
     """
     flood = "for _ in range(10**5):\n    print('x' * 100)"
-    result = graded(flood, wild, "import os\nos.write(1, b'x' * 10**8)", PATCHIFY, UNPATCHIFY)
-    assert marks(result) == [True, True]
+    result = unharmed(flood, wild, "import os\nos.write(1, b'x' * 10**8)")
     assert len(str(result.outputs)) < 10**7
-    assert "more output is left out" in shown(result, 1)
-    assert "<script>" not in str(result.outputs[2])
+    assert "more output is left out" in shown(result, 2)
+    assert "<script>" not in str(result.outputs[3])
     json.dumps(result.outputs, ensure_ascii=False).encode()
-    assert "\\x" not in repr(shown(result, 2))
-    assert all(set(output.get("data", {})) <= {"text/plain"} for output in result.outputs[2])
+    assert "\\x" not in repr(shown(result, 3))
+    assert all(set(output.get("data", {})) <= {"text/plain"} for output in result.outputs[3])
 
 
 WAITS_FOR_ITSELF = """
@@ -451,19 +447,10 @@ def test_a_function_that_does_not_end_costs_its_own_points():
 
 
 def test_a_wait_that_looks_like_work_ends_by_the_clock(monkeypatch):
-    monkeypatch.setattr(sandbox, "PATIENCE", 5)
-    result = graded(PATCHIFY, WAITS_FOR_ITSELF, UNPATCHIFY, limits=Limits(cell_seconds=1))
-    assert marks(result) == [True, True]
-    assert re.fullmatch(r"cell 2: stopped after (1[5-9]|2\d) s by the clock", result.notes[0])
+    monkeypatch.setattr(sandbox, "PATIENCE", 0)
+    result = unharmed(WAITS_FOR_ITSELF, limits=Limits(cell_seconds=1))
+    assert re.fullmatch(r"cell 2: stopped after [12]\d s by the clock", result.notes[0])
     assert_nothing_is_left()
-
-
-def test_what_a_kernel_can_do_works_here_too():
-    helper = '%%writefile helper.py\ndef patchify(*arguments):\n    return "from a file"'
-    workers = "DataLoader(range(6), batch_size=2, num_workers=2, timeout=9, persistent_workers=True)"
-    loader = f"%autosave 60\nfrom torch.utils.data import DataLoader\nlen(list({workers}))"
-    result = graded(helper, "from helper import patchify\npatchify()", loader, tests={})
-    assert [shown(result, index) for index in (2, 3)] == ["'from a file'", "3"]
 
 
 def test_a_pause_of_the_grader_itself_does_not_count(monkeypatch):
@@ -485,21 +472,20 @@ def test_outputs_without_text_take_room_too():
 
 
 def test_stops_have_an_end():
-    few = Limits(cell_seconds=60, total_seconds=2, restarts=2)
-    result = graded(PATCHIFY, *["import os\nos._exit(0)"] * 4, UNPATCHIFY, limits=few)
-    assert marks(result) == [True, False]
+    result = graded(PATCHIFY, *["import os\nos._exit(0)"] * 4, UNPATCHIFY, limits=Limits(restarts=2))
+    assert marks(result) == [True, False], (result.notes, result.answers)
     assert "too many were stopped" in result.notes[-1]
-    result = graded(PATCHIFY, *["while True: pass"] * 3, limits=few)
+    result = graded(PATCHIFY, *["while True: pass"] * 3, limits=Limits(total_seconds=2))
     assert marks(result) == [False, False]
     assert result.notes[-1] == "the submission was stopped after 2 s in all"
 
 
-WORK = "import time\nstart = time.process_time()\nwhile time.process_time() < start + 2: pass"
+WORK = "import time\nstart = time.process_time()\nwhile time.process_time() < start + 1: pass"
 
 
 @contextmanager
 def more_work_than_cores():
-    """Let others compute, so that a cell that computes for 2 s takes much longer by the clock."""
+    """Let others compute, so that a cell that computes for 1 s takes much longer by the clock."""
     busy = [sys.executable, "-c", "while True: pass"]  # in sessions of their own, among which Linux shares its cores
     others = [subprocess.Popen(busy, start_new_session=True) for _ in range(3 * os.cpu_count())]
     try:
@@ -512,18 +498,18 @@ def more_work_than_cores():
 
 def test_time_counts_when_the_submission_computes_or_waits_not_when_others_do():
     with more_work_than_cores():
-        result = graded(PATCHIFY, WORK, UNPATCHIFY, "time.sleep(60)", limits=Limits(cell_seconds=4))
-    assert marks(result) == [True, True]
-    assert result.notes == ["cell 4: stopped after 4 s (endless loop?)"]
+        result = unharmed(WORK, "time.sleep(60)", limits=Limits(cell_seconds=2))
+    assert result.notes == ["cell 3: stopped after 2 s (endless loop?)"]
 
 
 def test_the_environment_holds_nothing_of_the_graders(monkeypatch):
+    """Such as the finder of an editable install, which would serve the whole course."""
     monkeypatch.setenv("A_SECRET", "of the teacher")
-    environment = "import os, sys\nprint(dict(os.environ), os.getcwd())\nprint(sys.path, sys.meta_path)"
+    environment = "import os, sys\nprint(dict(os.environ), sys.path, sys.meta_path)"
     result = graded(environment, "print(open('/proc/1/environ').read())", "(*os.getresuid(), os.getgroups())")
-    assert "A_SECRET" not in str(result.outputs)
     assert "HOME" in shown(result, 1)
-    assert "ditable" not in shown(result, 1)  # the finder of an editable install, which would serve the whole course
+    assert "A_SECRET" not in str(result.outputs)
+    assert "ditable" not in shown(result, 1)
     assert not shown(result, 3).startswith("(0,")
 
 
@@ -541,6 +527,4 @@ def test_no_process_is_an_error_of_the_machine(monkeypatch):
 
 def test_without_forks_every_submission_starts_a_python():
     """As in a container, or where a kernel does not allow a sandbox in a sandbox."""
-    result = graded(PATCHIFY, "import os\nos._exit(3)", UNPATCHIFY, confinement=Confinement("bubblewrap"))
-    assert marks(result) == [True, True]
-    assert len(result.notes) == 1
+    assert len(unharmed("import os\nos._exit(3)", confinement=Confinement("bubblewrap")).notes) == 1
