@@ -9,16 +9,15 @@ from collections.abc import Callable
 class Plain(ast.NodeTransformer):
     """Take away what a reader does not write."""
 
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        node.annotation = None
+        return node
+
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         node.returns = None
-        for argument in [*node.args.args, *node.args.kwonlyargs]:
-            argument.annotation = None
-        return self.without_docstring(node)
+        return self.visit_ClassDef(node)
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
-        return self.without_docstring(node)
-
-    def without_docstring(self, node):
+    def visit_ClassDef(self, node):
         self.generic_visit(node)
         if ast.get_docstring(node) is not None:
             node.body = node.body[1:]

@@ -5,6 +5,7 @@ import io
 import linecache
 import re
 from collections.abc import Collection
+from itertools import pairwise
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -14,7 +15,7 @@ from support import as_run_by_readers
 
 from tools.execute_notebooks import VARYING
 from tools.site_links import ROOT
-from tools.solve_lessons import turns
+from tools.solve_lessons import solved
 from vit_course import mine
 from vit_course.mine.parts import PARTS
 
@@ -23,11 +24,6 @@ def lesson(number: str) -> NotebookNode:
     """Return a lesson by its number, ``"03"``."""
     (path,) = (ROOT / "notebooks").glob(f"{number}_*.ipynb")
     return nbformat.read(path, as_version=4)
-
-
-def solutions(notebook: NotebookNode) -> dict[int, str]:
-    """Return the worked solutions, by the index of the stub's cell."""
-    return {index + 1: solution.rstrip() for index, _, solution in turns(notebook)}
 
 
 def cell(source: str, namespace: dict, name: str) -> str:
@@ -39,37 +35,31 @@ def cell(source: str, namespace: dict, name: str) -> str:
     return printed.getvalue()
 
 
-def run(number: str) -> tuple[dict, list[str]]:
-    """Run a lesson with all exercises solved in the current directory; return its names, and what its cells printed."""
-    notebook = lesson(number)
-    answers = solutions(notebook)
-    namespace, printed = {"__name__": "__main__"}, []
-    for index, each in enumerate(notebook.cells):
-        if each.cell_type == "code":
-            source = answers.get(index, each.source)
-            printed.append(cell(source, namespace, f"<lesson {number}, cell {index}>"))
-            plt.close("all")
-    return namespace, printed
-
-
 # what a cell prints about whose part is used; in the lesson as it is stored, it is always the course's
 OWN = r"^.*(the course's own version|your own version|my_vit\.py|You have written).*\n?(  .*\n)*"
 
 
-def compare(number, printed):
-    """Check that a lesson printed what is stored, but for whose part each is, and for what varies."""
-    cells = [cell for cell in lesson(number).cells if cell.cell_type == "code"]
-    for cell, text in zip(cells, printed, strict=True):
-        if VARYING not in cell.metadata.get("tags", []):
-            expected = "".join(output.text for output in cell.outputs if output.get("name") == "stdout")
-            assert re.sub(OWN, "", text, flags=re.M) == re.sub(OWN, "", expected, flags=re.M)
+def run(number: str) -> dict:
+    """Run a lesson with all exercises solved in the current directory; return its names, and what its cells printed.
+
+    Each cell must print what is stored, but for whose part each is, and for what varies.
+    """
+    namespace, printed, stored = {"__name__": "__main__"}, [], lesson(number)
+    for index, (solution, each) in enumerate(zip(solved(stored).cells, stored.cells, strict=True)):
+        if each.cell_type == "code":
+            printed.append(cell(solution.source, namespace, f"<lesson {number}, cell {index}>"))
+            plt.close("all")
+            if VARYING not in each.metadata.get("tags", []):
+                expected = "".join(output.text for output in each.outputs if output.get("name") == "stdout")
+                assert re.sub(OWN, "", printed[-1], flags=re.M) == re.sub(OWN, "", expected, flags=re.M)
+    return namespace | {"printed": printed}
 
 
 def parts_of(number: str) -> dict[str, str]:
     """Return the parts that a lesson asks for, with the worked solution of each."""
-    notebook = lesson(number)
-    kept = {index: re.match(r"mine\.keep\((\w+)\)", notebook.cells[index + 1].source) for index in solutions(notebook)}
-    return {match[1]: solutions(notebook)[index] for index, match in kept.items() if match}
+    pairs = pairwise(solved(lesson(number)).cells)
+    kept = [(re.match(r"mine\.keep\((\w+)\)", check.source), stub.source) for stub, check in pairs]
+    return {match[1]: solution for match, solution in kept if match}
 
 
 def keep_all(folder: Path, names: Collection[str] = tuple(PARTS)) -> None:

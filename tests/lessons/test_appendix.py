@@ -1,19 +1,27 @@
-"""What the appendix says about its numbers."""
+"""The appendix: what it says about its numbers, and the five documents' classes.
+
+The notebook contains the published lines, and ``vit_course.rewritten`` the classes with ours. The notebook's own cells
+show that the whole models equal ours and what most of the published lines do; here is what they leave out.
+"""
 
 import inspect
 import re
 import textwrap
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
-from einops import EinopsError
-from lessons.test_published_vits import MARKDOWN
+from einops import EinopsError, rearrange
+from lessons.running import lesson
 from sklearn.datasets import load_digits
-from support import assert_equal
+from support import assert_equal, randn, randomize_
+from torch import nn
 
-from vit_course import EncoderBlock, ImageEmbedding, VisionTransformer, rewritten
+from vit_course import EncoderBlock, ImageEmbedding, VisionTransformer, patchify, rewritten
 from vit_course.checks.exercises import FoundBlock
+
+MARKDOWN = [cell.source for cell in lesson("appendix").cells if cell.cell_type == "markdown"]
 
 
 def test_the_counts_tell_the_four_embeddings_apart(lesson_appendix):
@@ -193,3 +201,96 @@ def test_the_post_and_our_model_order_the_mean_and_the_layer_norm_differently(le
     ours = VisionTransformer(**lesson_appendix["small_sizes"], pool="mean").double().eval()
     ours.load_state_dict(state)
     assert_equal(lesson_appendix["norm_first"], ours(small))
+
+
+# The classes of the five documents
+
+IMAGES = randn(3, 3, 8, 8)
+
+
+class Labml(nn.Module):
+    """labml's positions after the patches of the assignment's class, tokens first and back."""
+
+    def __init__(self):
+        super().__init__()
+        self.patches = nn.Linear(48, 16)
+        self.positions = rewritten.LearnedPositionalEmbeddings(16, 9)
+
+    def forward(self, images):
+        tokens = rearrange(self.patches(patchify(images, 4)), "b n d -> n b d")
+        return rearrange(self.positions(tokens), "n b d -> b n d")
+
+
+def every_class(names):
+    """Yield every class, with a name, in a module that turns images into numbers; ``names`` are the notebook's."""
+    with_tokens = partial(rewritten.TokenEmbedding, num_patches=4, width=16)
+    by_linear = rewritten.linear_patches(3, 16, 4, "(p1 p2 c)")
+    yield "000 einops", with_tokens(by_linear)
+    yield "000 einops, norms", with_tokens(names["norms_per_patch"](*by_linear))
+    yield "000 conv", with_tokens(rewritten.conv_patches(3, 16, 4))
+    yield "001 labml", Labml()
+    yield "001 assignment", rewritten.image_embedding(3, 8, 4, 16)
+    yield "003", names["VitInputLayer"](3, 16, 2, 8)
+    yield "004 embedding", rewritten.PatchEmbedding(3, 4, 16, 8)
+    for pool in ("mean", "token"):
+        yield f"002 {pool}", rewritten.vision_transformer(3, 8, 4, 16, 2, 2, 2, 0.0, 5, pool=pool)
+        for attention in (rewritten.MultiHeadAttention1, rewritten.MultiHeadAttention2):
+            options = dict(num_heads=2, forward_expansion=2, attention=attention, pool=pool)
+            yield f"004 {attention.__name__}, {pool}", rewritten.ViT(3, 4, 16, 8, 2, 5, **options)
+
+
+def output(module):
+    result = module(IMAGES)
+    return result[0] if isinstance(result, tuple) else result
+
+
+def test_each_class_runs_forward_and_backward_and_learns_in_one_step(lesson_appendix, subtests):
+    for name, module in every_class(lesson_appendix):
+        with subtests.test(name):
+            module.double().train()
+            with torch.no_grad():
+                for parameter in module.parameters():
+                    parameter += 0.1 * torch.randn_like(parameter)
+            out = output(module)
+            assert out.isfinite().all()
+            assert out.std() > 0.01
+            target = torch.randn_like(out)
+            loss = F.mse_loss(out, target)
+            loss.backward()
+            for key, parameter in module.named_parameters():
+                assert parameter.grad.isfinite().all(), key
+                if not re.search(r"keys?\.bias$", key):  # softmax cancels it
+                    assert parameter.grad.abs().max() > 1e-9, key
+            torch.optim.SGD(module.parameters(), lr=1e-2).step()
+            assert F.mse_loss(output(module), target) < loss - 1e-6
+
+
+def test_an_embedding_equals_ours_with_the_same_weights(lesson_appendix):
+    ours, images = randomize_(ImageEmbedding(image_size=12, patch_size=6, hidden_dim=16)), randn(3, 3, 12, 12)
+    of_003, of_004 = lesson_appendix["VitInputLayer"](3, 16, 2, 12), rewritten.PatchEmbedding(3, 6, 16, 12)
+    for theirs in (rewritten.image_embedding(3, 12, 6, 16), of_003, of_004):
+        rewritten.copy_weights(ours, theirs)
+        assert_equal(theirs(images), ours(images))
+    assert_equal(of_004.projection(images), ours.patch_embedding(images))  # the first of its three steps
+
+
+def test_001_labmls_table_adds_our_positions_and_none_of_its_unused_rows():
+    ours = randomize_(ImageEmbedding(image_size=8, patch_size=4, hidden_dim=16))
+    table = randomize_(rewritten.LearnedPositionalEmbeddings(16, 9))
+    with torch.no_grad():
+        table.positional_embeddings[:5, 0] = ours.pos_embedding[0]
+    tokens = (ours(IMAGES) - ours.pos_embedding).transpose(0, 1)
+    assert_equal(table(tokens).transpose(0, 1), ours(IMAGES))
+
+
+def test_what_is_published_differs_from_ours_in_one_method_or_attribute(lesson_appendix):
+    pairs = {
+        "WithoutColon": rewritten.LearnedPositionalEmbeddings,
+        "DropSkipBlock": rewritten.encoder_block,
+        "Interleaved": rewritten.MultiHeadAttention2,
+        "InPlaceAdd": rewritten.ResidualAdd,
+    }
+    for published, ours in pairs.items():
+        kind = lesson_appendix[published]
+        assert kind.__bases__ == (ours,)
+        assert len([name for name in vars(kind) if not name.startswith("__")]) == 1

@@ -1,9 +1,19 @@
-"""The tables of A.6 in the appendix: their rows on torchvision and timm, on fresh models and by value."""
+"""The tables of A.6 in the appendix, on fresh models and by value.
 
-from lessons.test_published_vits import std_is, zero
+That one setting of Hugging Face's model is all in which it differs from ours, tests/lessons/test_appendix.py shows.
+"""
+
 from torch import nn
 
 SIZES = dict(image_size=96, patch_size=16, num_layers=2, num_heads=6, hidden_dim=384, mlp_dim=1536, num_classes=1000)
+
+
+def std_is(tensor, wanted, tolerance=0.03):
+    assert abs(tensor.std().item() / wanted - 1) < tolerance
+
+
+def zero(*tensors):
+    assert not any(tensor.any() for tensor in tensors)
 
 
 def torchvisions(**options):
@@ -42,6 +52,25 @@ def test_timm_starts():
     for linear in (block.attn.qkv, block.attn.proj, block.mlp.fc1, block.mlp.fc2, fresh.head):
         std_is(linear.weight, 0.02)
         zero(linear.bias)
+
+
+def test_hugging_face_starts():
+    from transformers import ViTConfig, ViTForImageClassification
+
+    sizes = dict(hidden_size=384, num_hidden_layers=2, num_attention_heads=6, intermediate_size=1536, image_size=96)
+    fresh = ViTForImageClassification(ViTConfig(**sizes, num_labels=1000))
+    embeddings, block = fresh.vit.embeddings, fresh.vit.layers[0]
+    std_is(embeddings.patch_embeddings.projection.weight, 0.02)
+    std_is(embeddings.cls_token, 0.02, 0.15)
+    std_is(embeddings.position_embeddings, 0.02)
+    attention, mlp = block.attention, block.mlp
+    for linear in (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj, mlp.fc1, mlp.fc2):
+        std_is(linear.weight, 0.02)
+        zero(linear.bias)
+    std_is(fresh.classifier.weight, 0.02)
+    zero(fresh.classifier.bias, embeddings.patch_embeddings.projection.bias)
+    assert ViTConfig().layer_norm_eps == 1e-12
+    assert {part.eps for part in fresh.modules() if isinstance(part, nn.LayerNorm)} == {1e-12}
 
 
 # What is computed; that the rest is as ours is in test_published_weights.py

@@ -1,4 +1,7 @@
-"""torchvision's, timm's and Hugging Face's own models, every parameter random: our logits equal theirs both ways."""
+"""torchvision's and timm's own models, every parameter random: our logits equal theirs both ways.
+
+``tests/test_parity.py`` shows the same of Hugging Face's model.
+"""
 
 import re
 
@@ -6,34 +9,27 @@ import pytest
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from lessons.running import lesson
+from lessons.test_lesson_08 import PREPARE, TEXT
 from support import SMALL, assert_equal, images_of, randomize_, small_model
 
 from tools.benchmarks import peers
-from vit_course.weights import load_weights, to_huggingface, to_timm, to_torchvision
+from vit_course.weights import load_weights, to_timm, to_torchvision
 
 SIZES = [dict(image_size=16, num_layers=12, num_heads=4), dict(image_size=12, hidden_dim=24, num_heads=3, mlp_dim=7)]
-WRITERS = {"torchvision": to_torchvision, "timm": to_timm, "Hugging Face": to_huggingface}
-LAYOUTS = {"torchvision": "torchvision", "timm": "timm", "Hugging Face": "huggingface"}
-
-
-def published(name, sizes):
-    """A model of theirs at our sizes, random in every parameter."""
-    return randomize_(peers.build(name, **SMALL | dict(in_channels=3) | sizes), seed=5)
+WRITERS = {"torchvision": to_torchvision, "timm": to_timm}
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("name", WRITERS)
 def test_their_weights_give_their_logits_and_ours_give_ours_in_their_model(name, sizes):
-    theirs, model = published(name, sizes), small_model(**sizes)
+    theirs, model = randomize_(peers.build(name, **SMALL | dict(in_channels=3) | sizes), seed=5), small_model(**sizes)
     images = images_of(model)
-    inside = theirs.model if name == "Hugging Face" else theirs
     before, expected, written = model(images), theirs(images), WRITERS[name](model)
     assert expected.std() > 0.1
-    assert load_weights(model, inside.state_dict()) == LAYOUTS[name]
+    assert load_weights(model, theirs.state_dict()) == name
     assert_equal(model(images), expected)
-    assert_equal(WRITERS[name](model), dict(inside.state_dict()), atol=0)
-    inside.load_state_dict(written)
+    assert_equal(WRITERS[name](model), dict(theirs.state_dict()), atol=0)
+    theirs.load_state_dict(written)
     assert_equal(theirs(images), before)
 
 
@@ -73,14 +69,12 @@ def test_positions_are_interpolated_as_timm_does_it(old, new, grid_size):
 def test_lesson_8_prepares_a_photo_as_torchvision_does_for_the_weights_that_it_loads():
     from torchvision.models import ViT_B_16_Weights
 
-    weights, cells = ViT_B_16_Weights.IMAGENET1K_V1, lesson("08").cells
+    weights = ViT_B_16_Weights.IMAGENET1K_V1
     preset, categories = weights.transforms(), weights.meta["categories"]
-    assert any(weights.url in cell.source for cell in cells)
+    assert weights.url in TEXT
     assert (len(categories), categories[0]) == (1000, "tench")
-    blocks = [block for cell in cells for block in re.findall(r"```python\n(.*?)```", cell.source, flags=re.DOTALL)]
-    (source,) = [block for block in blocks if "def prepare_for_imagenet(" in block]
     names = dict(torch=torch, F=F, rearrange=rearrange)
-    exec(source, names)
+    exec(PREPARE, names)
     for h, w in ((300, 500), (500, 301), (256, 256), (224, 640)):
         picture = torch.rand(3, h, w, generator=torch.Generator().manual_seed(0))
         prepared = names["prepare_for_imagenet"](rearrange(255 * picture, "c h w -> h w c").numpy())
