@@ -20,7 +20,7 @@ from vit_course import mine
 from vit_course.mine.parts import PARTS
 
 
-def lesson(number: str) -> NotebookNode:
+def notebook(number: str) -> NotebookNode:
     """Return a lesson by its number, ``"03"``."""
     (path,) = (ROOT / "notebooks").glob(f"{number}_*.ipynb")
     return nbformat.read(path, as_version=4)
@@ -44,7 +44,7 @@ def run(number: str) -> dict:
 
     Each cell must print what is stored, but for whose part each is, and for what varies.
     """
-    namespace, printed, stored = {"__name__": "__main__"}, [], lesson(number)
+    namespace, printed, stored = {"__name__": "__main__"}, [], notebook(number)
     for index, (solution, each) in enumerate(zip(solved(stored).cells, stored.cells, strict=True)):
         if each.cell_type == "code":
             printed.append(cell(solution.source, namespace, f"<lesson {number}, cell {index}>"))
@@ -57,16 +57,16 @@ def run(number: str) -> dict:
 
 def parts_of(number: str) -> dict[str, str]:
     """Return the parts that a lesson asks for, with the worked solution of each."""
-    pairs = pairwise(solved(lesson(number)).cells)
+    pairs = pairwise(solved(notebook(number)).cells)
     kept = [(re.match(r"mine\.keep\((\w+)\)", check.source), stub.source) for stub, check in pairs]
     return {match[1]: solution for match, solution in kept if match}
 
 
-def keep_all(folder: Path, names: Collection[str] = tuple(PARTS)) -> None:
+def keep_all(names: Collection[str], folder: Path) -> None:
     """Keep the worked solutions of these parts in ``folder / "my_vit.py"``."""
     with contextlib.chdir(folder), as_run_by_readers():
         for number in sorted({PARTS[name].lesson for name in names}):
-            imports = next(each.source for each in lesson(number).cells if each.cell_type == "code")
+            imports = next(each.source for each in notebook(number).cells if each.cell_type == "code")
             for name, answer in parts_of(number).items():
                 if name in names:
                     namespace = {"__name__": "__main__"}

@@ -13,22 +13,23 @@ import pytest
 import torch
 import torch.nn.functional as F
 from einops import EinopsError, rearrange
-from lessons.running import lesson
-from sklearn.datasets import load_digits
+from lessons.running import notebook
 from support import assert_equal, randn, randomize_
 from torch import nn
 
-from vit_course import EncoderBlock, ImageEmbedding, VisionTransformer, patchify, rewritten
+from vit_course import EncoderBlock, ImageEmbedding, VisionTransformer, patchify, rewritten, transfer
 from vit_course.checks.exercises import FoundBlock
+from vit_course.data import load_dataset
+from vit_course.training import evaluate
 
-MARKDOWN = [cell.source for cell in lesson("appendix").cells if cell.cell_type == "markdown"]
+MARKDOWN = [cell.source for cell in notebook("appendix").cells if cell.cell_type == "markdown"]
 
 
-def test_the_counts_tell_the_four_embeddings_apart(lesson_appendix):
-    count, images, blackened = (lesson_appendix[name] for name in ("changed_tokens", "images", "blackened"))
+def test_the_counts_tell_the_four_embeddings_apart(lesson):
+    count, images = lesson.changed_tokens, lesson.images
     found = {}
-    for name, layer in lesson_appendix["suspects"].items():
-        pairs = [count(layer(images), layer(others)) for others in (images, blackened)]
+    for name, layer in lesson.suspects.items():
+        pairs = [count(layer(images), layer(others)) for others in (images, lesson.blackened)]
         found[name] = [counts.unique().tolist() for counts in pairs]
     assert found == {
         "no norms": [[0], [1]],
@@ -38,8 +39,8 @@ def test_the_counts_tell_the_four_embeddings_apart(lesson_appendix):
     }
 
 
-def test_what_a1_says_about_a_class_token_of_another_width(lesson_appendix):
-    tokens = rewritten.conv_patches(3, 192, 16)(lesson_appendix["images"].float())
+def test_what_a1_says_about_a_class_token_of_another_width(lesson):
+    tokens = rewritten.conv_patches(3, 192, 16)(lesson.images.float())
     with pytest.raises(RuntimeError, match="Expected size 768 but got size 192"):
         torch.cat([torch.zeros(6, 1, 768), tokens], dim=1)
     assert any('"Expected size 768 but got size 192"' in text for text in MARKDOWN)
@@ -69,26 +70,15 @@ def test_without_an_error_item_2_of_a2_can_ignore_pixels():
 
 
 def test_a_model_learns_from_positions_drawn_from_the_standard_normal_distribution():
-    digits = load_digits()
-    images = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 8 - 1
-    targets = torch.tensor(digits.target)
+    train_set, test_set = (part.normalized() for part in load_dataset("digits"))
     torch.manual_seed(0)
     sizes = dict(image_size=8, patch_size=2, hidden_dim=64, num_layers=2, num_heads=4, mlp_dim=128)
     model = VisionTransformer(**sizes, num_classes=10, in_channels=1)
     with torch.no_grad():
         model.embedding.class_token.normal_()
         model.embedding.pos_embedding.normal_()
-    order = torch.randperm(len(images))
-    train, others = order[:1297], order[1297:]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    for _ in range(300):
-        batch = train[torch.randint(len(train), (64,))]
-        optimizer.zero_grad()
-        F.cross_entropy(model(images[batch]), targets[batch]).backward()
-        optimizer.step()
-    with torch.no_grad():
-        accuracy = (model.eval()(images[others]).argmax(dim=-1) == targets[others]).double().mean()
-    assert accuracy > 0.9
+    transfer.fine_tune(model, train_set.images, train_set.labels, steps=300, peak=1e-3, batch_size=64, seed=0)
+    assert evaluate(model, test_set)[1] > 0.9
     said = "a small model classified over 90% of lesson 6's held-out digits correctly after 300 steps"
     assert any(said in text for text in MARKDOWN)
 
@@ -101,13 +91,13 @@ class NormBlock(EncoderBlock):
 
 
 @pytest.mark.parametrize("name", ["EncoderBlock", "ListBlock", "NormBlock"])
-def test_what_a2_says_about_the_collapse_of_the_tokens(lesson_appendix, name):
+def test_what_a2_says_about_the_collapse_of_the_tokens(lesson, name):
     """The distance after 16 blocks, and how long attention's output is next to the last block's input."""
-    kinds = lesson_appendix | dict(EncoderBlock=EncoderBlock, NormBlock=NormBlock)
-    change = lesson_appendix["relative_change"]
+    kinds = dict(EncoderBlock=EncoderBlock, ListBlock=lesson.ListBlock, NormBlock=NormBlock)
+    change = lesson.relative_change
     torch.manual_seed(0)
     embedding = ImageEmbedding(image_size=96, patch_size=16, hidden_dim=32)
-    x, shares, spreads, alike = embedding(lesson_appendix["images"].float()), [], [], []
+    x, shares, spreads, alike = embedding(lesson.images.float()), [], [], []
     for _ in range(16):
         block = kinds[name](hidden_dim=32, num_heads=4, mlp_dim=128)
         added = block.self_attention(block.ln_1(x))
@@ -136,7 +126,7 @@ def test_attention_of_torch_returns_its_weights_after_dropout_too():
     assert in_train_mode.min() < 0.95
 
 
-def test_what_a5_says_about_rearrange_alone_and_about_the_mask(lesson_appendix):
+def test_what_a5_says_about_rearrange_alone_and_about_the_mask(lesson):
     images = torch.zeros(1, 3, 224, 224)
     alone, projection = rewritten.linear_patches(3, 768, 16, "(p1 p2 c)")[:1], rewritten.PatchEmbedding().projection
     assert alone(images).shape == projection(images).shape == (1, 196, 768)
@@ -145,62 +135,62 @@ def test_what_a5_says_about_rearrange_alone_and_about_the_mask(lesson_appendix):
     assert not hasattr(torch.Tensor, "mask_fill")
 
 
-def test_reordered_weights_of_the_post_fit_our_attention(lesson_appendix):
-    ours, theirs = lesson_appendix["our_attention"], lesson_appendix["post_attention"]
-    assert_equal(ours(lesson_appendix["batch"]), theirs(lesson_appendix["batch"]))  # the lesson has reordered them
+def test_reordered_weights_of_the_post_fit_our_attention(lesson):
+    ours, theirs = lesson.our_attention, lesson.post_attention
+    assert_equal(ours(lesson.batch), theirs(lesson.batch))  # the lesson has reordered them
     ours.load_state_dict(theirs.state_dict())
-    assert lesson_appendix["relative_change"](ours(lesson_appendix["batch"]), theirs(lesson_appendix["batch"])) > 0.5
+    assert lesson.relative_change(ours(lesson.batch), theirs(lesson.batch)) > 0.5
 
 
-def test_one_setting_of_the_answer_makes_the_library_return_our_logits(lesson_appendix):
+def test_one_setting_of_the_answer_makes_the_library_return_our_logits(lesson):
     (answer,) = {found for text in MARKDOWN for found in re.findall(r"`settings = dict\((.*?)\)`", text)}
     (name, value) = answer.split("=")
-    logits, right = lesson_appendix["library_logits"], lesson_appendix["clothes_logits"]
-    change, weights = lesson_appendix["relative_change"], lesson_appendix["hf_weights"]
+    logits, right = lesson.library_logits, lesson.clothes_logits
+    change, weights = lesson.relative_change, lesson.hf_weights
     assert change(logits(weights, **{name: float(value)}), right) < 1e-12
     assert change(logits(weights), right) > 1e-6
 
 
-def test_what_the_reader_ranks_the_details_by(lesson_appendix):
+def test_what_the_reader_ranks_the_details_by(lesson):
     """Every variance that eps is added to is above 0.01, and GELU's tanh form is off by at most 0.0005."""
-    fashion, variances = lesson_appendix["fashion"], []
+    fashion, variances = lesson.fashion, []
     for part in fashion.modules():
         if isinstance(part, torch.nn.LayerNorm):
             part.register_forward_hook(lambda _, inputs, __: variances.append(inputs[0].var(-1, correction=0).min()))
-    fashion(lesson_appendix["clothes"])
+    fashion(lesson.clothes)
     assert len(variances) == 9
     assert min(variances) > 0.01
     x = torch.linspace(-6, 6, 10_001, dtype=torch.float64)
     assert (F.gelu(x) - F.gelu(x, approximate="tanh")).abs().max() < 0.0005
 
 
-def test_two_pairs_of_parameters_reveal_the_mistake_of_the_found_block(lesson_appendix):
-    assert lesson_appendix["pairs"] == [(f"ln_{norm}.weight", f"ln_{norm}.bias") for norm in (1, 2)]
+def test_two_pairs_of_parameters_reveal_the_mistake_of_the_found_block(lesson):
+    assert lesson.pairs == [(f"ln_{norm}.weight", f"ln_{norm}.bias") for norm in (1, 2)]
 
 
-def test_the_line_of_the_answer_repairs_the_found_block(lesson_appendix):
+def test_the_line_of_the_answer_repairs_the_found_block(lesson):
     source = inspect.getsource(FoundBlock.norm)
     wrong, line = "layer.weight * (centered * inverse + layer.bias)", "layer.weight * (centered * inverse) + layer.bias"
     assert any(f"return {line}`" in text for text in MARKDOWN)
     assert any(f"return {wrong}\n```" in text for text in MARKDOWN)
     names = {"Tensor": torch.Tensor, "nn": torch.nn}
     exec(textwrap.dedent(source).replace(wrong, line), names)
-    repaired = type("Repaired", (FoundBlock,), {"norm": names["norm"]})(**lesson_appendix["block_sizes"])
-    off, right, random = (lesson_appendix[name] for name in ("difference", "right", "random"))
+    repaired = type("Repaired", (FoundBlock,), {"norm": names["norm"]})(**lesson.block_sizes)
+    off, right, random = lesson.difference, lesson.right, lesson.random
     assert off(repaired.double().eval(), right, random) < 1e-12
 
 
-def test_the_opening_counts_the_predictions_that_change(lesson_appendix):
-    right = lesson_appendix["clothes_logits"].argmax(dim=-1)
-    wrong = lesson_appendix["changed_logits"]["q k v interleaved"].argmax(dim=-1)
+def test_the_opening_counts_the_predictions_that_change(lesson):
+    right = lesson.clothes_logits.argmax(dim=-1)
+    wrong = lesson.changed_logits["q k v interleaved"].argmax(dim=-1)
     assert f"{(right != wrong).sum()} of {len(right)} predictions change" in MARKDOWN[0]
 
 
-def test_the_post_and_our_model_order_the_mean_and_the_layer_norm_differently(lesson_appendix):
-    small, state = lesson_appendix["small"], lesson_appendix["vit"].state_dict()
-    ours = VisionTransformer(**lesson_appendix["small_sizes"], pool="mean").double().eval()
+def test_the_post_and_our_model_order_the_mean_and_the_layer_norm_differently(lesson):
+    small, state = lesson.small, lesson.vit.state_dict()
+    ours = VisionTransformer(**lesson.small_sizes, pool="mean").double().eval()
     ours.load_state_dict(state)
-    assert_equal(lesson_appendix["norm_first"], ours(small))
+    assert_equal(lesson.norm_first, ours(small))
 
 
 # The classes of the five documents
@@ -221,16 +211,16 @@ class Labml(nn.Module):
         return rearrange(self.positions(tokens), "n b d -> b n d")
 
 
-def every_class(names):
-    """Yield every class, with a name, in a module that turns images into numbers; ``names`` are the notebook's."""
+def every_class(lesson):
+    """Yield every class, with a name, in a module that turns images into numbers."""
     with_tokens = partial(rewritten.TokenEmbedding, num_patches=4, width=16)
     by_linear = rewritten.linear_patches(3, 16, 4, "(p1 p2 c)")
     yield "000 einops", with_tokens(by_linear)
-    yield "000 einops, norms", with_tokens(names["norms_per_patch"](*by_linear))
+    yield "000 einops, norms", with_tokens(lesson.norms_per_patch(*by_linear))
     yield "000 conv", with_tokens(rewritten.conv_patches(3, 16, 4))
     yield "001 labml", Labml()
     yield "001 assignment", rewritten.image_embedding(3, 8, 4, 16)
-    yield "003", names["VitInputLayer"](3, 16, 2, 8)
+    yield "003", lesson.VitInputLayer(3, 16, 2, 8)
     yield "004 embedding", rewritten.PatchEmbedding(3, 4, 16, 8)
     for pool in ("mean", "token"):
         yield f"002 {pool}", rewritten.vision_transformer(3, 8, 4, 16, 2, 2, 2, 0.0, 5, pool=pool)
@@ -244,8 +234,8 @@ def output(module):
     return result[0] if isinstance(result, tuple) else result
 
 
-def test_each_class_runs_forward_and_backward_and_learns_in_one_step(lesson_appendix, subtests):
-    for name, module in every_class(lesson_appendix):
+def test_each_class_runs_forward_and_backward_and_learns_in_one_step(lesson, subtests):
+    for name, module in every_class(lesson):
         with subtests.test(name):
             module.double().train()
             with torch.no_grad():
@@ -265,9 +255,9 @@ def test_each_class_runs_forward_and_backward_and_learns_in_one_step(lesson_appe
             assert F.mse_loss(output(module), target) < loss - 1e-6
 
 
-def test_an_embedding_equals_ours_with_the_same_weights(lesson_appendix):
+def test_an_embedding_equals_ours_with_the_same_weights(lesson):
     ours, images = randomize_(ImageEmbedding(image_size=12, patch_size=6, hidden_dim=16)), randn(3, 3, 12, 12)
-    of_003, of_004 = lesson_appendix["VitInputLayer"](3, 16, 2, 12), rewritten.PatchEmbedding(3, 6, 16, 12)
+    of_003, of_004 = lesson.VitInputLayer(3, 16, 2, 12), rewritten.PatchEmbedding(3, 6, 16, 12)
     for theirs in (rewritten.image_embedding(3, 12, 6, 16), of_003, of_004):
         rewritten.copy_weights(ours, theirs)
         assert_equal(theirs(images), ours(images))
@@ -283,14 +273,13 @@ def test_001_labmls_table_adds_our_positions_and_none_of_its_unused_rows():
     assert_equal(table(tokens).transpose(0, 1), ours(IMAGES))
 
 
-def test_what_is_published_differs_from_ours_in_one_method_or_attribute(lesson_appendix):
+def test_what_is_published_differs_from_ours_in_one_method_or_attribute(lesson):
     pairs = {
-        "WithoutColon": rewritten.LearnedPositionalEmbeddings,
-        "DropSkipBlock": rewritten.encoder_block,
-        "Interleaved": rewritten.MultiHeadAttention2,
-        "InPlaceAdd": rewritten.ResidualAdd,
+        lesson.WithoutColon: rewritten.LearnedPositionalEmbeddings,
+        lesson.DropSkipBlock: rewritten.encoder_block,
+        lesson.Interleaved: rewritten.MultiHeadAttention2,
+        lesson.InPlaceAdd: rewritten.ResidualAdd,
     }
     for published, ours in pairs.items():
-        kind = lesson_appendix[published]
-        assert kind.__bases__ == (ours,)
-        assert len([name for name in vars(kind) if not name.startswith("__")]) == 1
+        assert published.__bases__ == (ours,)
+        assert len([name for name in vars(published) if not name.startswith("__")]) == 1

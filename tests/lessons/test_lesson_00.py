@@ -12,15 +12,15 @@ from tools.site_links import ROOT
 from tools.write_run_pages import read
 
 
-def test_the_first_of_the_six_answers_is_wrong_and_no_other(lesson_00):
-    truth = [lesson_00["about"]["class_names"][label] for label in lesson_00["sample"].labels[4:10]]
-    assert truth == ["Shirt", *lesson_00["answers"][1:]]
-    assert lesson_00["answers"][0] == "T-shirt/top"
-    assert parameter_count(lesson_00["model"]) == 139_018
+def test_the_first_of_the_six_answers_is_wrong_and_no_other(lesson):
+    truth = [lesson.about["class_names"][label] for label in lesson.sample.labels[4:10]]
+    assert truth == ["Shirt", *lesson.answers[1:]]
+    assert lesson.answers[0] == "T-shirt/top"
+    assert parameter_count(lesson.model) == 139_018
 
 
-def test_the_exercise_reports_the_mistake_that_the_text_suggests(lesson_00):
-    checks = lesson_00["checks"]
+def test_the_exercise_reports_the_mistake_that_the_text_suggests(lesson):
+    checks = lesson.checks
 
     def negative(images):
         return -images
@@ -29,22 +29,22 @@ def test_the_exercise_reports_the_mistake_that_the_text_suggests(lesson_00):
         checks.exercise(negative)
 
 
-def test_the_change_that_the_text_suggests_breaks_the_checkpoint(lesson_00):
+def test_the_change_that_the_text_suggests_breaks_the_checkpoint(lesson):
     with pytest.raises(AssertionError):
-        torch.testing.assert_close(lesson_00["values"].sum() / 4, lesson_00["values"].mean())
+        torch.testing.assert_close(lesson.values.sum() / 4, lesson.values.mean())
 
 
-def test_the_loop_finds_the_factor_that_turns_one_into_three(lesson_00):
-    assert abs(lesson_00["layer"].factor.item() - 3) < 0.1
+def test_the_loop_finds_the_factor_that_turns_one_into_three(lesson):
+    assert abs(lesson.layer.factor.item() - 3) < 0.1
 
 
-def test_every_package_that_the_course_installs_is_looked_for(lesson_00):
+def test_every_package_that_the_course_installs_is_looked_for(lesson):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     packages = {Requirement(each).name for each in project["dependencies"]}
     packages |= {Requirement(each).name for each in project["optional-dependencies"]["notebooks"]}
     runs_the_cell, of_the_appendix = {"ipykernel", "jupyterlab"}, {"transformers"}
     modules = {package.replace("scikit-learn", "sklearn") for package in packages - runs_the_cell - of_the_appendix}
-    assert set(lesson_00["needed"]) == modules | {"vit_course"}
+    assert set(lesson.needed) == modules | {"vit_course"}
 
 
 def test_the_results_of_the_recorded_runs():

@@ -3,31 +3,31 @@
 import torch
 
 
-def test_the_reshaped_letter_is_almost_gray_and_its_rows_are_rows_of_one_channel(lesson_01):
-    letter, reshaped = lesson_01["letter"], lesson_01["attempts"]["reshape(96, 96, 3)"]
+def test_the_reshaped_letter_is_almost_gray_and_its_rows_are_rows_of_one_channel(lesson):
+    letter, reshaped = lesson.letter, lesson.attempts["reshape(96, 96, 3)"]
     assert torch.equal(reshaped[5].flatten(), letter[0, 15:18].flatten())
     spread = (reshaped.amax(dim=-1) - reshaped.amin(dim=-1)).mean()
     assert spread < 0.2 * (letter.amax(dim=0) - letter.amin(dim=0)).mean()
 
 
-def test_the_reshaped_letter_shows_nine_small_letters(lesson_01):
+def test_the_reshaped_letter_shows_nine_small_letters(lesson):
     """Three next to each other per channel: each takes every third row, and three columns of it as one pixel."""
-    letter, reshaped = lesson_01["letter"], lesson_01["attempts"]["reshape(96, 96, 3)"]
-    nine = lesson_01["rearrange"](reshaped, "(c h) (three w) colors -> c three h w colors", c=3, three=3)
+    letter, reshaped = lesson.letter, lesson.attempts["reshape(96, 96, 3)"]
+    nine = lesson.rearrange(reshaped, "(c h) (three w) colors -> c three h w colors", c=3, three=3)
     for c in range(3):
         for start in range(3):
             assert torch.equal(nine[c, start].flatten(), letter[c, start::3].flatten())
 
 
-def test_the_columns_of_both_words_are_where_the_text_says(lesson_01):
-    images, word, interleaved = (lesson_01[name] for name in ("images", "word", "interleaved"))
+def test_the_columns_of_both_words_are_where_the_text_says(lesson):
+    images, word, interleaved = lesson.images, lesson.word, lesson.interleaved
     assert word.shape == interleaved.shape == (3, 96, 576)
     assert torch.equal(interleaved[..., 1], images[1, ..., 0])
     assert torch.equal(interleaved[..., :6], images[..., 0].permute(1, 2, 0))
     assert torch.equal(word[..., :96], images[0])
 
 
-def test_naive_rows_are_eight_pixel_rows_of_one_channel(lesson_01):
-    images, naive = lesson_01["images"], lesson_01["naive"]
+def test_naive_rows_are_eight_pixel_rows_of_one_channel(lesson):
+    images, naive = lesson.images, lesson.naive
     assert torch.equal(naive[0, 2], images[0, 0, 16:24].flatten())
     assert torch.equal(naive[3, 35], images[3, 2, 88:].flatten())

@@ -5,23 +5,23 @@ import torch
 from tools import draw_figures
 
 
-def test_the_figure_of_one_head_has_the_matrices_of_the_code(lesson_03):
-    assert [list(map(float, row)) for row in draw_figures.THREE.values()] == lesson_03["three"].tolist()
-    assert list(draw_figures.THREE) == lesson_03["names"]
+def test_the_figure_of_one_head_has_the_matrices_of_the_code(lesson):
+    assert [list(map(float, row)) for row in draw_figures.THREE.values()] == lesson.three.tolist()
+    assert list(draw_figures.THREE) == lesson.names
     for name, matrix in draw_figures.PROJECTIONS.items():
-        assert torch.equal(torch.tensor(matrix).float(), lesson_03[f"to_{name}"])
+        assert torch.equal(torch.tensor(matrix).float(), getattr(lesson, f"to_{name}"))
 
 
-def test_softmax_saturates_without_the_division(lesson_03):
-    largest = lesson_03["random_scores"].softmax(dim=-1).amax(dim=-1)
+def test_softmax_saturates_without_the_division(lesson):
+    largest = lesson.random_scores.softmax(dim=-1).amax(dim=-1)
     assert round(largest.median().item(), 2) == 0.81
 
 
-def test_gradients_vanish_where_the_softmax_is_saturated(lesson_03):
-    value, upstream = lesson_03["random_value"], lesson_03["upstream"]
+def test_gradients_vanish_where_the_softmax_is_saturated(lesson):
+    value, upstream = lesson.random_value, lesson.upstream
     ranges = []
     for root in (1, 8):
-        scores = (lesson_03["random_scores"] / root).requires_grad_()
+        scores = (lesson.random_scores / root).requires_grad_()
         weights = scores.softmax(dim=-1)
         (weights @ value).backward(upstream)
         lengths = scores.grad.norm(dim=-1)
@@ -32,18 +32,18 @@ def test_gradients_vanish_where_the_softmax_is_saturated(lesson_03):
     assert (round(ranges[1][0], 1), ranges[1][1]) == (1.0, 4.4)
 
 
-def test_an_untrained_layer_has_nearly_equal_weights(lesson_03):
+def test_an_untrained_layer_has_nearly_equal_weights(lesson):
     torch.manual_seed(0)
-    layer = lesson_03["MultiHeadSelfAttention"](hidden_dim=768, num_heads=12)
-    query, key, _ = layer.qkv(lesson_03["tokens"]).unflatten(-1, (3, 12, 64)).permute(2, 0, 3, 1, 4)
-    weights = lesson_03["attention_weights"](query, key)
+    layer = lesson.MultiHeadSelfAttention(hidden_dim=768, num_heads=12)
+    query, key, _ = layer.qkv(lesson.tokens).unflatten(-1, (3, 12, 64)).permute(2, 0, 3, 1, 4)
+    weights = lesson.attention_weights(query, key)
     assert weights.min() > 0.5 / 37
     assert weights.max() < 2.5 / 37
 
 
-def test_where_the_four_heads_look(lesson_03):
-    grids = lesson_03["grids"]
-    sandal = lesson_03["sample"].images[11, 0].unflatten(0, (7, 4)).unflatten(-1, (7, 4)).amax(dim=(1, 3)) > 0
+def test_where_the_four_heads_look(lesson):
+    grids = lesson.grids
+    sandal = lesson.sample.images[11, 0].unflatten(0, (7, 4)).unflatten(-1, (7, 4)).amax(dim=(1, 3)) > 0
     assert grids[0][sandal].sum() > 0.9
     assert grids[0].argmax() == 3 * 7 + 6  # the heel
     assert grids[2].argmax() == 4 * 7 + 1  # the toe

@@ -4,30 +4,30 @@ import torch.nn.functional as F
 from support import parameter_count
 
 
-def test_the_class_token_is_small_and_patch_tokens_are_not(lesson_04):
-    deviations = lesson_04["tokens"].std(dim=-1)
+def test_the_class_token_is_small_and_patch_tokens_are_not(lesson):
+    deviations = lesson.tokens.std(dim=-1)
     assert abs(deviations[:, 0].mean() - 0.02) < 0.002
     assert abs(deviations[:, 1:].mean() - 0.6) < 0.05
 
 
-def test_over_tokens_the_class_token_shows_the_mean_with_the_opposite_sign(lesson_04):
-    letter, wrong = lesson_04["letter"], lesson_04["normed"]["over tokens"]
+def test_over_tokens_the_class_token_shows_the_mean_with_the_opposite_sign(lesson):
+    letter, wrong = lesson.letter, lesson.normed["over tokens"]
     assert F.cosine_similarity(wrong[0, 0], -letter[0].mean(dim=0), dim=0) > 0.8
 
 
-def test_the_recap_counts_the_parameters_of_a_block(lesson_04):
-    assert parameter_count(lesson_04["encoder"].layers[0]) == 7_087_872
+def test_the_recap_counts_the_parameters_of_a_block(lesson):
+    assert parameter_count(lesson.encoder.layers[0]) == 7_087_872
 
 
-def test_the_letter_survives_dropout_on_the_branch_only(lesson_04):
-    image, run_stream = lesson_04["image"], lesson_04["run_stream"]
+def test_the_letter_survives_dropout_on_the_branch_only(lesson):
+    image, run_stream = lesson.image, lesson.run_stream
     kept, faded = (run_stream(image, on_branch)[-1] for on_branch in (True, False))
     assert (kept - image).std() < 0.15 < image.std()
     assert abs((faded > 100).float().mean() - 0.8**30) < 0.001
 
 
-def test_gradients_along_the_stream(lesson_04):
-    pre, post = lesson_04["along"]["pre-norm"], lesson_04["along"]["post-norm"]
+def test_gradients_along_the_stream(lesson):
+    pre, post = lesson.along["pre-norm"], lesson.along["post-norm"]
     assert pre.min() > 0.9
     assert pre.max() < 2
     assert post[:8].max() < 0.25

@@ -4,14 +4,14 @@ import math
 import re
 
 import torch
-from lessons.running import lesson
+from lessons.running import notebook
 from support import parameter_count
 
 from vit_course import VARIANTS, VisionTransformer
 
 
 def test_the_table_of_variants():
-    text = "\n".join(cell.source for cell in lesson("05").cells if cell.cell_type == "markdown")
+    text = "\n".join(cell.source for cell in notebook("05").cells if cell.cell_type == "markdown")
     table = [[cell.strip() for cell in row.split("|")[1:-1]] for row in re.findall(r"^\| \S+/\d+ .*$", text, re.M)]
     assert [row[0] for row in table] == list(VARIANTS)
     for name, *numbers in table:
@@ -31,19 +31,19 @@ def test_the_recap_counts_the_model_for_the_letters():
     assert [parameter_count(part) for part in parts] == [619_776, 85_054_464, 1_536, 7_690]
 
 
-def test_six_images_are_overfitted(lesson_05):
-    assert lesson_05["losses"][-1] < 0.05
+def test_six_images_are_overfitted(lesson):
+    assert lesson.losses[-1] < 0.05
 
 
-def test_colors_matter_to_the_overfitted_model_and_directions_hardly(lesson_05):
-    right = lesson_05["right"]
+def test_colors_matter_to_the_overfitted_model_and_directions_hardly(lesson):
+    right = lesson.right
     assert right["mirrored"] >= 5
     assert right["gray"] <= 3
     assert right["exchanged"] <= 3
 
 
-def test_equal_logits_of_six_classes_cost_at_least_ln_6(lesson_05):
+def test_equal_logits_of_six_classes_cost_at_least_ln_6(lesson):
     with torch.no_grad():
-        logits = lesson_05["torch_model"](lesson_05["images"])
+        logits = lesson.torch_model(lesson.images)
     torch.testing.assert_close(logits, logits[:1].expand(6, 6), atol=1e-4, rtol=1e-4)
-    assert min(lesson_05["torch_losses"]) > math.log(6) - 1e-5
+    assert min(lesson.torch_losses) > math.log(6) - 1e-5

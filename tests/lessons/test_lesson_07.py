@@ -22,14 +22,13 @@ def seconds(entry, name):
     return statistics.median(entry["seconds"][name])
 
 
-def test_the_recorded_runs_end_where_the_text_says(lesson_07):
+def test_the_recorded_runs_end_where_the_text_says(lesson):
     runs = {
-        (run["config"]["dataset"], run["config"]["preset"], run["config"]["seed"]): run
-        for run in lesson_07["image_runs"]
+        (run["config"]["dataset"], run["config"]["preset"], run["config"]["seed"]): run for run in lesson.image_runs
     }
     long, quick = runs["fashion_mnist", "long", 0]["result"], runs["fashion_mnist", "quick", 0]["result"]
     assert round(100 * (long["test_accuracy"] - quick["test_accuracy"]), 2) == 0.89
-    apart = [round(value, 1) for value in lesson_07["apart"].tolist()]
+    apart = [round(value, 1) for value in lesson.apart.tolist()]
     assert (len(apart), apart[0], min(apart[1:]), max(apart[1:])) == (5, 2.2, 1.4, 2.1)
     quick_runs = [run["result"]["test_accuracy"] for key, run in runs.items() if key[1] == "quick"]
     assert max(quick_runs) - min(quick_runs) < 1 / 300
@@ -58,7 +57,7 @@ def test_the_recorded_runs_end_where_the_text_says(lesson_07):
     assert 14 < min(time for time, value in times.items() if value > coarse[-1]) / 60 < 15
     behind = max(time for time, value in times.items() if value < coarse[-1])
     assert min(time for time in times if time > behind) / 60 == pytest.approx(17, abs=0.2)
-    shown = [line["valid_loss"] for line in lesson_07["long_run"]["log"][4::6]]
+    shown = [line["valid_loss"] for line in lesson.long_run["log"][4::6]]
     assert shown == sorted(shown, reverse=True)
     assert long["seconds"] / quick["seconds"] > 10
     older = dict(optimizer="adamw")  # what was not yet a setting when the long run was recorded
@@ -73,8 +72,8 @@ def test_the_recorded_runs_end_where_the_text_says(lesson_07):
     assert cores == {key: 1 if key[0] == "cifar10" else 2 for key in runs}
 
 
-def test_the_ablation_shows_what_the_text_says(lesson_07):
-    gains = lesson_07["gains"]
+def test_the_ablation_shows_what_the_text_says(lesson):
+    gains = lesson.gains
     means = {change: gain.mean().item() for change, gain in gains.items()}
     assert len(gains) == 10
     costly = {"AdamW", "patch 7", "patch 4"}
@@ -82,7 +81,7 @@ def test_the_ablation_shows_what_the_text_says(lesson_07):
     assert min(means, key=means.get) == "patch 4"
     assert round(means["AdamW"], 1) == -1.6
     assert max(abs(means[change]) for change in set(means) - costly) < 1 / 3
-    assert round(lesson_07["error"], 1) == 0.6
+    assert round(lesson.error, 1) == 0.6
     assert any((gain < 0).all() for change, gain in gains.items() if change not in costly)
     budgets = {}
     for run in read("ablation"):
@@ -95,20 +94,20 @@ def test_the_ablation_shows_what_the_text_says(lesson_07):
     assert [round(statistics.median(each)) for each in (preset_seconds, budgets[4, 1.2])] == [37, 42]
 
 
-def test_only_a_whole_checkpoint_continues_the_same_run(lesson_07):
-    resumed, whole = lesson_07["resumed"], lesson_07["uninterrupted"]
+def test_only_a_whole_checkpoint_continues_the_same_run(lesson):
+    resumed, whole = lesson.resumed, lesson.uninterrupted
     assert torch.equal(resumed("model, optimizer, step"), whole)
     assert (resumed("model, step") - whole).abs().max() > 1e-3
     assert (resumed("model, optimizer") - whole).abs().max() > 1e-3
 
 
-def test_the_weighted_average_is_the_gradient_of_the_whole_batch(lesson_07):
-    torch.testing.assert_close(lesson_07["weighted"], lesson_07["whole"])
+def test_the_weighted_average_is_the_gradient_of_the_whole_batch(lesson):
+    torch.testing.assert_close(lesson.weighted, lesson.whole)
 
 
-def test_the_drawing_as_a_photo_is_still_recognized(lesson_07):
-    torch.testing.assert_close(lesson_07["prepared"][0, 0], lesson_07["shirt"])
-    assert lesson_07["classes"][lesson_07["photo_logits"].argmax()] == "T-shirt/top"
+def test_the_drawing_as_a_photo_is_still_recognized(lesson):
+    torch.testing.assert_close(lesson.prepared[0, 0], lesson.shirt)
+    assert lesson.classes[lesson.photo_logits.argmax()] == "T-shirt/top"
 
 
 def test_the_logs_of_the_benchmarks_say_what_the_text_says():
@@ -137,9 +136,9 @@ def test_the_logs_of_the_benchmarks_say_what_the_text_says():
     assert sorted(after.values()) == [20, 64, 86, 90]
 
 
-def test_the_drawings_get_the_predictions_in_the_answer(lesson_07):
-    names = [lesson_07["about"]["class_names"][k] for k in lesson_07["answers"]]
+def test_the_drawings_get_the_predictions_in_the_answer(lesson):
+    names = [lesson.about["class_names"][k] for k in lesson.answers]
     assert names == ["T-shirt/top", "Bag", "Pullover", "Sandal"]
-    certainty = lesson_07["certainty"]
+    certainty = lesson.certainty
     assert certainty.argmax() == 1
     assert abs(certainty[3] - 0.80) < 0.005

@@ -9,19 +9,22 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 import torch.nn.functional as F
-from lessons.running import lesson
+from lessons.running import notebook
 from torch import nn
 from torch.utils.data import TensorDataset
 
 from tools import draw_figures, train_few_labels
 from tools.site_links import ROOT
 from vit_course import VARIANTS, create_vit, transfer
+from vit_course.checks import twins
 from vit_course.data import load_dataset
 from vit_course.weights import load_trained, to_torchvision
 
 RECORD = json.loads((ROOT / "resources" / "runs" / "few_labels.json").read_text(encoding="utf-8"))
 RUNS = {(run["method"], run["per_class"], run["seed"]): run for run in RECORD["runs"]}
-TEXT = "\n".join(cell.source for cell in lesson("08").cells if cell.cell_type == "markdown")
+TEXT = "\n".join(cell.source for cell in notebook("08").cells if cell.cell_type == "markdown")
+DIGITS = [train_few_labels.enlarged(part, load_trained("fashion_mnist")[1]) for part in load_dataset("digits")]
+TRAIN_SET, VALID_SET, TEST_SET = *DIGITS[0].split(0.15), DIGITS[1]
 
 
 # The record
@@ -40,36 +43,46 @@ def test_the_record_is_complete_and_made_by_the_script():
 
 
 def test_a_recorded_run_can_be_repeated():
-    about = load_trained("fashion_mnist")[1]
-    train_set, test_set = (train_few_labels.enlarged(part, about) for part in load_dataset("digits"))
-    few = transfer.few_labels(train_set.split(0.15)[0], 10, seed=1)
+    few = transfer.few_labels(TRAIN_SET, 10, seed=1)
     model, line = train_few_labels.run("CNN from scratch", few, 1)
     stored = RUNS["CNN from scratch", 10, 1]
     assert line["trained"] == stored["trained"]
     assert line["train_loss"] == pytest.approx(stored["train_loss"], abs=0.03)
-    accuracy = train_few_labels.evaluate(model, test_set)[1]
+    accuracy = train_few_labels.evaluate(model, TEST_SET)[1]
     assert accuracy == pytest.approx(stored["test_accuracy"], abs=0.03)
 
 
-def test_the_lessons_own_run_draws_the_images_of_the_record(lesson_08):
-    about = load_trained("fashion_mnist")[1]
-    train_set = train_few_labels.enlarged(load_dataset("digits")[0], about).split(0.15)[0]
-    few = transfer.few_labels(train_set, 10, seed=0)
-    torch.testing.assert_close(few.images, lesson_08["few_images"])
-    assert lesson_08["methods"] == {name: train_few_labels.METHODS[name] for name in lesson_08["methods"]}
-    for method, model in lesson_08["adapted"].items():
-        accuracy = lesson_08["evaluate"](model, lesson_08["valid_set"])[1]
+def test_the_lessons_own_run_draws_the_images_of_the_record(lesson):
+    torch.testing.assert_close(transfer.few_labels(TRAIN_SET, 10, seed=0).images, lesson.few_images)
+    assert lesson.methods == {name: train_few_labels.METHODS[name] for name in lesson.methods}
+    for method, model in lesson.adapted.items():
+        accuracy = lesson.evaluate(model, lesson.valid_set)[1]
         assert accuracy == pytest.approx(RUNS[method, 10, 0]["valid_accuracy"], abs=0.05)
 
 
-def test_too_high_a_rate_destroys_what_the_body_has_learned(lesson_08):
+def test_too_high_a_rate_destroys_what_the_body_has_learned(lesson):
     tuned, probe = (
-        lesson_08["evaluate"](model, lesson_08["valid_set"])[1]
-        for model in (lesson_08["too_fast"], lesson_08["adapted"]["linear probe"])
+        lesson.evaluate(model, lesson.valid_set)[1] for model in (lesson.too_fast, lesson.adapted["linear probe"])
     )
     assert tuned < probe - 0.1
-    few_set = TensorDataset(lesson_08["few_images"], lesson_08["few"].labels)
-    assert lesson_08["evaluate"](lesson_08["too_fast"], few_set)[0] > 0.5
+    few_set = TensorDataset(lesson.few_images, lesson.few.labels)
+    assert lesson.evaluate(lesson.too_fast, few_set)[0] > 0.5
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_two_blocks_are_the_smallest_number_that_is_clearly_better_than_the_probe(seed):
+    """What "Our results" say of partial fine-tuning, with 10 labels per digit and trained as the lesson's ``adapt``."""
+    few, found = transfer.few_labels(TRAIN_SET, 10, seed=seed), []
+    for count in range(5):
+        model = twins.unfreeze_last(train_few_labels.new_model("linear probe", seed), count)
+        transfer.fine_tune(model, few.images, few.labels, steps=100, peak=2e-3, seed=seed)
+        found.append(100 * train_few_labels.evaluate(model, VALID_SET)[1])
+    assert found[0] == pytest.approx((55, 64)[seed], abs=4)
+    assert found[1:] == pytest.approx([81, 88, 90, 90], abs=2.5)
+    probe = (80, 70)[seed]
+    assert found[2] - probe > 6
+    assert (found[1] - probe > 6) == (seed == 1)
+    assert max(found[3], found[4]) - found[2] < 6
 
 
 # The text
@@ -84,16 +97,16 @@ def test_a_list_of_positions_keeps_the_row_and_mixes_the_columns():
     assert (found % 7 == right).float().mean() < 0.5
 
 
-def test_20_steps_at_the_new_resolution_restore_the_accuracy_of_the_grid_alone(lesson_08):
-    text = [text for text in lesson_08["printed"] if text.startswith("28 x 28 pixels")][-1]
+def test_20_steps_at_the_new_resolution_restore_the_accuracy_of_the_grid_alone(lesson):
+    text = [text for text in lesson.printed if text.startswith("28 x 28 pixels")][-1]
     normalized, on_list, on_grid = map(float, re.findall(r"accuracy (\S+)", text))
     assert normalized == pytest.approx(0.905, abs=0.02)
     assert on_grid == pytest.approx(0.9, abs=0.02)
     assert 0.5 < on_list < 0.65
 
 
-def test_the_position_of_the_cross_resembles_its_mirror_image(lesson_08):
-    grid = lesson_08["before"][0, 1:].reshape(7, 7, -1)
+def test_the_position_of_the_cross_resembles_its_mirror_image(lesson):
+    grid = lesson.before[0, 1:].reshape(7, 7, -1)
     cosines = F.cosine_similarity(grid, grid[1, 2], dim=-1)
     cosines[1, 2] = -1
     assert divmod(cosines.argmax().item(), 7) == (1, 4)
@@ -105,18 +118,18 @@ def test_the_figure_counts_the_trained_parameters():
         assert found == {trained}
 
 
-def test_freezing_does_not_stop_running_averages(lesson_08):
-    cnn = lesson_08["small_cnn"]()
+def test_freezing_does_not_stop_running_averages(lesson):
+    cnn = lesson.small_cnn()
     for parameter in cnn[:-1].parameters():
         parameter.requires_grad = False
     before = {name: value.clone() for name, value in cnn[:-1].state_dict().items()}
-    transfer.fine_tune(cnn, lesson_08["few_images"], lesson_08["few"].labels, steps=2, peak=1e-3)
+    transfer.fine_tune(cnn, lesson.few_images, lesson.few.labels, steps=2, peak=1e-3)
     moved = {name for name, value in cnn[:-1].state_dict().items() if not torch.equal(value, before[name])}
     assert {name.rsplit(".", 1)[-1] for name in moved} == {"running_mean", "running_var", "num_batches_tracked"}
 
 
-def test_a_lead_of_one_image_the_spread_of_360_images_and_the_losses_after_600_steps(lesson_08):
-    tuned, scratch = (lesson_08["accuracies"](method, 600) for method in ("fine-tuning", "ViT from scratch"))
+def test_a_lead_of_one_image_the_spread_of_360_images_and_the_losses_after_600_steps(lesson):
+    tuned, scratch = (lesson.accuracies(method, 600) for method in ("fine-tuning", "ViT from scratch"))
     assert (tuned.amin(1) - scratch.amax(1))[2].item() == pytest.approx(100 / 360, abs=1e-3)
     errors = [100 - values.median(1).values for values in (tuned, scratch)]
     assert all(0.4 < ratio < 0.55 for ratio in (errors[0] / errors[1]).tolist())  # about half
@@ -145,7 +158,7 @@ def picture(place, brightness, size=(60, 40)):
 
 
 @pytest.mark.usefixtures("as_readers_run_it")
-def test_the_blocks_for_a_network_run_as_printed_on_local_files(lesson_08, tmp_path, monkeypatch, capsys):
+def test_the_blocks_for_a_network_run_as_printed_on_local_files(lesson, tmp_path, monkeypatch, capsys):
     smaller = VARIANTS["B/16"] | dict(num_layers=1, hidden_dim=48, mlp_dim=48)  # seconds, not minutes
     monkeypatch.setitem(VARIANTS, "B/16", smaller)
     ours = create_vit("B/16").eval()
@@ -167,7 +180,7 @@ def test_the_blocks_for_a_network_run_as_printed_on_local_files(lesson_08, tmp_p
     monkeypatch.setattr(torch.hub, "load_state_dict_from_url", local_weights)
     lines = "\n".join(names).encode()
     monkeypatch.setattr(urllib.request, "urlopen", lambda address: io.BytesIO(lines))
-    namespace = dict(lesson_08)
+    namespace = dict(vars(lesson))
     exec(PREPARE, namespace)
     exec(CLASSIFY, namespace)
 

@@ -4,26 +4,21 @@ import torch
 import torch.nn.functional as F
 
 
-def percent(right):
-    """Return the share of ones, in percent, to one decimal."""
-    return round(100 * right.float().mean().item(), 1)
-
-
-def test_a_difference_is_printed_with_its_standard_error(lesson_09, capsys):
+def test_a_difference_is_printed_with_its_standard_error(lesson, capsys):
     right = torch.tensor([1.0, 1.0, 0.0, 0.0])
-    lesson_09["report"]("half", right, base=torch.tensor([0.0, 0.0, 0.0, 0.0]))
+    lesson.report("half", right, base=torch.tensor([0.0, 0.0, 0.0, 0.0]))
     assert capsys.readouterr().out.split() == ["half", "50.0%,", "difference", "50.0", "±", "28.9"]
 
 
-def test_what_the_maps_of_the_boot_show(lesson_09):
-    boot, maps = lesson_09["boot"], lesson_09["maps"]
+def test_what_the_maps_of_the_boot_show(lesson):
+    boot, maps = lesson.boot, lesson.maps
     largest = boot.flatten().topk(7).indices
     assert (largest // 7 == 5).sum() == 5
-    heads = lesson_09["on_grid"](maps[3][0, :, 0])  # (heads, 7, 7)
+    heads = lesson.on_grid(maps[3][0, :, 0])  # (heads, 7, 7)
     shares = heads / heads.sum(dim=(1, 2), keepdim=True)
     assert shares[:2, 5].sum(dim=-1).min() > 0.85
     assert shares[3, 2:4].sum() > 0.75  # the top of the foot
-    black = lesson_09["black"][0].reshape(7, 7)
+    black = lesson.black[0].reshape(7, 7)
     assert not black[5].any()
     assert shares[2][black].sum() > 0.7 > 0.55 > shares[3][black].sum()
     assert max(layer[0, :, 0, 1:].max() for layer in maps) < 0.61  # the end of the color scale
@@ -31,52 +26,52 @@ def test_what_the_maps_of_the_boot_show(lesson_09):
     assert (favorite == 5 * 7 + 3).sum() == 33
 
 
-def test_the_logit_drops_are_those_of_the_true_class(lesson_09):
-    few, label = lesson_09["few"], lesson_09["labels"][7]
-    drop = lesson_09["classify"](few)[7, label] - lesson_09["classify"](lesson_09["without"](few, [30]))[7, label]
-    torch.testing.assert_close(lesson_09["drops"][7, 30], drop)
+def test_the_logit_drops_are_those_of_the_true_class(lesson):
+    few, label = lesson.few, lesson.labels[7]
+    drop = lesson.classify(few)[7, label] - lesson.classify(lesson.without(few, [30]))[7, label]
+    torch.testing.assert_close(lesson.drops[7, 30], drop)
 
 
-def test_the_ten_patches_of_an_image_are_left_out(lesson_09):
-    without, ten = lesson_09["correct_without"], lesson_09["top_ten"]
-    rolled, black = lesson_09["rolled"], lesson_09["black"]
+def test_the_ten_patches_of_an_image_are_left_out(lesson):
+    without, ten = lesson.correct_without, lesson.top_ten
+    rolled, black = lesson.rolled, lesson.black
     assert (ten(rolled).sum(dim=-1) == 10).all()
-    assert not black[ten(lesson_09["chance"].masked_fill(black, 0))].any()
-    one = lesson_09["without"](lesson_09["tokens"][0][3:4], ten(rolled)[3].nonzero()[:, 0].tolist())
-    assert without(ten(rolled))[3] == (lesson_09["classify"](one).argmax() == lesson_09["labels"][3]).float()
+    assert not black[ten(lesson.chance.masked_fill(black, 0))].any()
+    one = lesson.without(lesson.tokens[0][3:4], ten(rolled)[3].nonzero()[:, 0].tolist())
+    assert without(ten(rolled))[3] == (lesson.classify(one).argmax() == lesson.labels[3]).float()
 
 
-def test_distances_and_positions(lesson_09):
+def test_distances_and_positions(lesson):
     one_target = torch.zeros(1, 1, 50, 50)
     one_target[..., 1 + 7 * 5 + 1] = 1
-    assert round(lesson_09["attention_distance"]([one_target], (7, 7)).item(), 2) == 3.62
+    assert round(lesson.attention_distance([one_target], (7, 7)).item(), 2) == 3.62
     beside = torch.tensor([[row - 3, column - 3] for row in range(2, 5) for column in range(2, 5)]).float()
     assert round(beside.norm(dim=-1).sum().item() / 8, 1) == 1.2  # to the eight neighbors
-    assert (lesson_09["adjacent"] | lesson_09["mirrored"]).sum() == 48
-    positions = lesson_09["positions"]
+    assert (lesson.adjacent | lesson.mirrored).sum() == 48
+    positions = lesson.positions
     similarity = F.cosine_similarity(positions.flatten(0, 1), positions[0, 0], dim=-1)
     assert similarity[1:].argmax() == 6 - 1  # the top right corner
-    assert torch.equal(lesson_09["mirror"].embedding.pos_embedding[0, 1:8], positions[0].flip(0))
+    assert torch.equal(lesson.mirror.embedding.pos_embedding[0, 1:8], positions[0].flip(0))
     corners, edges, inner = 4 * 3, 20 * 5, 25 * 8
     assert 6 < (corners + edges + inner) / 48 < 7  # adjacent ones among 49 random choices
 
 
-def test_the_last_component_is_brightness_and_the_only_one_that_matters(lesson_09):
-    likeness = (lesson_09["components"].flatten(1).sum(dim=-1) / 4).abs()
+def test_the_last_component_is_brightness_and_the_only_one_that_matters(lesson):
+    likeness = (lesson.components.flatten(1).sum(dim=-1) / 4).abs()
     assert likeness.argmax() == 15
     assert likeness[15] > 0.99 > 0.1 > likeness[:15].max()
-    assert round(100 * lesson_09["shares"][15].item(), 1) == 0.7
-    pieces, products = lesson_09["pieces"], lesson_09["products"]
-    weight = lesson_09["model"].embedding.patch_embedding.projection.weight
-    directions = lesson_09["components"].flatten(1)
+    assert round(100 * lesson.shares[15].item(), 1) == 0.7
+    pieces, products = lesson.pieces, lesson.products
+    weight = lesson.model.embedding.patch_embedding.projection.weight
+    directions = lesson.components.flatten(1)
     both = (weight @ directions.T).var(dim=0) * (pieces @ directions.T).var(dim=0)
     torch.testing.assert_close(products, both / both.sum())
 
 
-def test_the_five_nearest_neighbors_have_one_label(lesson_09):
-    assert lesson_09["titles"] == ["Ankle boot"] * 7 + ["Sandal"] * 5
+def test_the_five_nearest_neighbors_have_one_label(lesson):
+    assert lesson.titles == ["Ankle boot"] * 7 + ["Sandal"] * 5
 
 
-def test_the_layers_without_heads_on_the_200_images_of_the_explorer(lesson_09):
-    left = [percent(right[:200]) for right in lesson_09["without_layer"]]
+def test_the_layers_without_heads_on_the_200_images_of_the_explorer(lesson):
+    left = [round(100 * right[:200].float().mean().item(), 1) for right in lesson.without_layer]
     assert (left[0], left[3]) == (min(left), max(left)) == (69.5, 91.5)
