@@ -1,7 +1,11 @@
 """How to get the attention weights of other libraries, as the section "In the wild" of lesson 9 states it."""
 
+import timm
 import torch
 from support import assert_equal
+from timm.models.vision_transformer import VisionTransformer as Timms
+from torchvision.models import VisionTransformer as Torchvisions
+from transformers import ViTConfig, ViTModel
 
 IMAGES = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
@@ -14,10 +18,8 @@ def is_attention(weights):
 
 @torch.no_grad()
 def test_torchvision_s_hook_gets_the_weights_after_a_pre_hook_has_asked_for_them():
-    from torchvision.models import VisionTransformer
-
     sizes = dict(num_layers=2, num_heads=2, hidden_dim=16, mlp_dim=32)
-    model = VisionTransformer(image_size=32, patch_size=16, **sizes).eval()
+    model = Torchvisions(image_size=32, patch_size=16, **sizes).eval()
     outputs = []
     attention = model.encoder.layers[1].self_attention
     attention.register_forward_hook(lambda module, inputs, output: outputs.append(output))
@@ -34,11 +36,8 @@ def test_torchvision_s_hook_gets_the_weights_after_a_pre_hook_has_asked_for_them
 
 @torch.no_grad()
 def test_timm_s_hook_is_called_only_without_fused_attention():
-    import timm
-    from timm.models.vision_transformer import VisionTransformer
-
     sizes = dict(img_size=32, patch_size=16, embed_dim=16, depth=2, num_heads=2)
-    model = VisionTransformer(**sizes).eval()
+    model = Timms(**sizes).eval()
     outputs = []
     attention = model.blocks[1].attn
     attention.attn_drop.register_forward_hook(lambda module, inputs, output: outputs.append(output))
@@ -50,15 +49,13 @@ def test_timm_s_hook_is_called_only_without_fused_attention():
 
     before = timm.layers.use_fused_attn()
     timm.layers.set_fused_attn(False)
-    built_later = VisionTransformer(**sizes)
+    built_later = Timms(**sizes)
     timm.layers.set_fused_attn(before)
     assert not built_later.blocks[1].attn.fused_attn
 
 
 @torch.no_grad()
 def test_hugging_face_returns_the_weights_with_eager_attention_alone():
-    from transformers import ViTConfig, ViTModel
-
     sizes = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
     model = ViTModel(ViTConfig(image_size=32, patch_size=16, **sizes)).eval()
     assert not model(IMAGES, output_attentions=True).attentions

@@ -3,7 +3,10 @@
 That one setting of Hugging Face's model is all in which it differs from ours, tests/lessons/test_appendix.py shows.
 """
 
+from timm.models.vision_transformer import VisionTransformer as Timms
 from torch import nn
+from torchvision.models import VisionTransformer as Torchvisions
+from transformers import ViTConfig, ViTForImageClassification
 
 SIZES = dict(image_size=96, patch_size=16, num_layers=2, num_heads=6, hidden_dim=384, mlp_dim=1536, num_classes=1000)
 
@@ -16,17 +19,11 @@ def zero(*tensors):
     assert not any(tensor.any() for tensor in tensors)
 
 
-def torchvisions(**options):
-    from torchvision.models import VisionTransformer as Torchvisions
-
-    return Torchvisions(**SIZES, **options)
-
-
 # Where training starts
 
 
 def test_torchvision_starts():
-    fresh = torchvisions()
+    fresh = Torchvisions(**SIZES)
     block = fresh.encoder.layers[0]
     std_is(fresh.conv_proj.weight, (3 * 16 * 16) ** -0.5)
     std_is(fresh.encoder.pos_embedding, 0.02)
@@ -41,8 +38,6 @@ def test_torchvision_starts():
 
 
 def test_timm_starts():
-    from timm.models.vision_transformer import VisionTransformer as Timms
-
     fresh = Timms(img_size=96, depth=2, num_heads=6, embed_dim=384)
     block = fresh.blocks[0]
     std_is(fresh.patch_embed.proj.weight, (3 * 768) ** -0.5)  # Conv2d's default, uniform in ±1/√(c·p·p)
@@ -55,8 +50,6 @@ def test_timm_starts():
 
 
 def test_hugging_face_starts():
-    from transformers import ViTConfig, ViTForImageClassification
-
     sizes = dict(hidden_size=384, num_hidden_layers=2, num_attention_heads=6, intermediate_size=1536, image_size=96)
     fresh = ViTForImageClassification(ViTConfig(**sizes, num_labels=1000))
     embeddings, block = fresh.vit.embeddings, fresh.vit.layers[0]
@@ -77,5 +70,5 @@ def test_hugging_face_starts():
 
 
 def test_torchvision_may_have_a_hidden_layer():
-    deep = torchvisions(representation_size=8)
+    deep = Torchvisions(**SIZES, representation_size=8)
     assert [type(layer) for layer in deep.heads] == [nn.Linear, nn.Tanh, nn.Linear]

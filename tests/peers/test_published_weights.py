@@ -11,6 +11,9 @@ import torch.nn.functional as F
 from einops import rearrange
 from lessons.test_lesson_08 import PREPARE, TEXT
 from support import SMALL, assert_equal, images_of, randomize_, small_model
+from timm.layers import resample_abs_pos_embed
+from timm.models.vision_transformer import VisionTransformer as Timms
+from torchvision.models import ViT_B_16_Weights
 
 from tools.benchmarks import peers
 from vit_course.weights import load_weights, to_timm, to_torchvision
@@ -34,8 +37,6 @@ def test_their_weights_give_their_logits_and_ours_give_ours_in_their_model(name,
 
 
 def timms(**options):
-    from timm.models.vision_transformer import VisionTransformer as Timms
-
     sizes = dict(img_size=(8, 12), patch_size=4, depth=2, num_heads=2, embed_dim=16, mlp_ratio=1.5, num_classes=5)
     return randomize_(Timms(**sizes | options), seed=6)
 
@@ -55,8 +56,6 @@ def test_mean_pooling_equals_timms_without_fc_norm():
     [((16, 16), (24, 24), None), ((24, 24), (8, 8), (6, 6)), ((8, 12), (16, 24), (2, 3)), ((8, 12), (12, 8), (2, 3))],
 )
 def test_positions_are_interpolated_as_timm_does_it(old, new, grid_size):
-    from timm.layers import resample_abs_pos_embed
-
     theirs, model = timms(img_size=old), small_model(image_size=new)
     grids = [[side // 4 for side in size] for size in (old, new)]
     load_weights(model, theirs.state_dict(), grid_size=grid_size)
@@ -67,8 +66,6 @@ def test_positions_are_interpolated_as_timm_does_it(old, new, grid_size):
 
 
 def test_lesson_8_prepares_a_photo_as_torchvision_does_for_the_weights_that_it_loads():
-    from torchvision.models import ViT_B_16_Weights
-
     weights = ViT_B_16_Weights.IMAGENET1K_V1
     preset, categories = weights.transforms(), weights.meta["categories"]
     assert weights.url in TEXT
