@@ -1,11 +1,10 @@
-"""JupyterLab for the tests: a server on a copy of the course, and what a reader does in it by menus and clicks.
+"""JupyterLab for the tests: a server on a copy of the course, and what a reader does and sees in it.
 
 Settings, runtime files and the copy lie in a folder of their own, so that a test changes no file of the course.
 """
 
 import json
 import os
-import re
 import secrets
 import shutil
 import subprocess
@@ -17,9 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-import nbformat
-from nbformat.v4 import new_notebook
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page
 
 from tools.my_course import Copies
 
@@ -42,6 +39,68 @@ RENDERED = """[...document.querySelectorAll(".jp-NotebookPanel:not(.lm-mod-hidde
     [...panel.querySelectorAll(".jp-MarkdownCell")].every(cell => cell.querySelector(".jp-MarkdownOutput > *")) &&
     [...panel.querySelectorAll("img")].every(image => image.complete))"""
 
+# What a reader would stumble over. Code may scroll inside its editor; ruff limits the length of its lines.
+# Lengths are CSS pixels, some of which browsers round. Left out is text that takes no part in the layout (MathML for
+# screen readers, under the drawn formula), and what is inside an SVG or an editor. A picture is shown with at least
+# 0.7 of its own width: letters of 12 px are then still 8 px high.
+LAYOUT = """
+panel => {
+  const found = [];
+  const name = part => part.tagName.toLowerCase() + [...part.classList].slice(0, 2).map(one => "." + one).join("");
+  [...panel.querySelectorAll(".jp-Cell")].forEach((cell, index) => {
+    const say = text => found.push(`cell ${index}: ${text}`);
+    const edge = cell.getBoundingClientRect().right;
+    let furthest = 1, culprit = null;
+    for (const part of cell.querySelectorAll("*")) {
+      const box = part.getBoundingClientRect();
+      if (!box.width || !box.height || part.closest("mjx-assistive-mml, svg svg, svg > *, .cm-editor")) continue;
+      const lacking = part.scrollWidth - part.clientWidth;
+      if (getComputedStyle(part).overflowX != "visible" && part.clientWidth > 1 && lacking > 1)
+        say(`${name(part)} holds ${part.scrollWidth} px in ${part.clientWidth} px`);
+      if (box.right - edge > furthest) [furthest, culprit] = [box.right - edge, part];
+    }
+    if (culprit) say(`${name(culprit)} reaches ${Math.round(furthest)} px out of the cell`);
+    for (const text of cell.querySelectorAll("[data-mime-type$='jupyter.stdout'] pre")) { // a check may say more
+      const kept = text.style.whiteSpace;
+      text.style.whiteSpace = "pre";
+      if (text.scrollWidth > text.clientWidth + 1)
+        say(`a line of ${text.scrollWidth} px is broken to fit ${text.clientWidth} px`);
+      text.style.whiteSpace = kept;
+    }
+    for (const image of cell.querySelectorAll("img")) {
+      const shown = image.getBoundingClientRect().width, loaded = image.naturalWidth;
+      const own = Number(image.getAttribute("width")) || loaded; // a still has two pixels for each one
+      if (!loaded) say(`the picture ${image.alt || image.src} is not loaded`);
+      else if (shown > own + 1 || shown < 0.7 * own)
+        say(`a picture of ${own} px is shown with ${Math.round(shown)} px`);
+    }
+  });
+  const outer = panel.querySelector(".jp-WindowedPanel-outer");
+  if (outer.scrollWidth > outer.clientWidth + 1)
+    found.push(`the notebook holds ${outer.scrollWidth} px in ${outer.clientWidth} px`);
+  return found;
+}
+"""
+# Formulas that MathJax could not set, and dollar signs that it left.
+MATHEMATICS = """
+panel => [...panel.querySelectorAll(".jp-Cell")].flatMap((cell, index) => {
+  const found = [];
+  const say = text => found.push(`cell ${index}: mathematics: ${text}`);
+  for (const wrong of cell.querySelectorAll("[data-mjx-error]")) say(wrong.getAttribute("data-mjx-error"));
+  for (const rendered of cell.querySelectorAll(".jp-MarkdownOutput")) {
+    for (const word of rendered.querySelectorAll("mjx-mtext"))
+      if (word.getAttribute("style")?.includes("red")) say("a command that MathJax does not know");
+    const walker = document.createTreeWalker(rendered, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+      const text = walker.currentNode;
+      if (/[$][^$]+[$]/.test(text.data) && !text.parentElement.closest("code, pre, mjx-container"))
+        say(text.data.trim().slice(0, 60));
+    }
+  }
+  return found;
+})
+"""
+
 
 @dataclass
 class Lab:
@@ -57,25 +116,10 @@ class Lab:
         A page that shows a notebook opens the next one next to it and connects it to the same kernel.
         """
         if page.url.startswith(self.url):
-            arguments = {"path": path, "kernel": {"id": page.evaluate(f"{KERNEL}.id")}}
-            page.evaluate("async given => { await jupyterapp.commands.execute('docmanager:open', given) }", arguments)
+            execute(page, "docmanager:open", path=path, kernel={"id": page.evaluate(f"{KERNEL}.id")})
         else:
             page.goto(f"{self.url}lab/tree/{quote(path)}?token={self.token}&reset")
-        notebook(page).wait_for()
-        page.wait_for_function(f"path => {CONTEXT}?.path === path && {CONTEXT}.isReady", arg=path)
-        page.wait_for_function(f"() => {RENDERED}")
-        wait_for_kernel(page)
-
-    def write(self, path: str, cells: list[nbformat.NotebookNode]) -> None:
-        """Write a notebook to ``path`` below the root; it names its kernel, so that JupyterLab asks for none."""
-        kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
-        nbformat.write(new_notebook(cells=cells, metadata=kernel), self.root / path)
-
-    def save(self, page: Page, path: str) -> nbformat.NotebookNode:
-        """Save the visible notebook with its shortcut, and return what the file at ``path`` now holds."""
-        with page.expect_response(lambda answer: answer.request.method == "PUT" and "/api/contents/" in answer.url):
-            page.keyboard.press("Control+s")
-        return nbformat.read(self.root / path, as_version=4)
+        wait_for_notebook(page, path)
 
 
 def notebook(page: Page) -> Locator:
@@ -83,9 +127,12 @@ def notebook(page: Page) -> Locator:
     return page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
 
 
-def prompts(page: Page) -> Locator:
-    """Return the numbers next to the code cells: ``[ ]:`` before a cell runs, ``[*]:`` meanwhile, then ``[3]:``."""
-    return notebook(page).locator(".jp-CodeCell .jp-InputPrompt")
+def wait_for_notebook(page: Page, path: str) -> None:
+    """Return when the cells of the notebook at this path are there and its kernel is idle."""
+    notebook(page).wait_for()
+    page.wait_for_function(f"path => {CONTEXT}?.path === path && {CONTEXT}.isReady", arg=path)
+    page.wait_for_function(f"() => {RENDERED}")
+    wait_for_kernel(page)
 
 
 def wait_for_kernel(page: Page) -> None:
@@ -93,25 +140,27 @@ def wait_for_kernel(page: Page) -> None:
     page.wait_for_function(f"() => {KERNEL}?.status === 'idle'")
 
 
-def choose(page: Page, menu: str, entry: str) -> None:
-    """Choose an entry of a menu, named by how it begins."""
-    page.locator("#jp-MainMenu").get_by_role("menuitem", name=menu, exact=True).click()
-    page.locator(".lm-Menu").get_by_role("menuitem", name=re.compile(f"^{entry}")).click()
+def execute(page: Page, command: str, **arguments: object) -> None:
+    """Execute a command of JupyterLab, for example ``docmanager:save``, and wait until it is done."""
+    page.evaluate("async (given) => { await jupyterapp.commands.execute(...given) }", [command, arguments])
 
 
 def run_all(page: Page) -> None:
-    """Clear all outputs, so that none is an old one, run all cells from the menu, and wait for the last one."""
-    choose(page, "Edit", "Clear Outputs of All Cells")
-    expect(prompts(page).first).to_have_text("[ ]:")
-    choose(page, "Run", "Run All Cells")
-    wait_for_cells(page)
-
-
-def wait_for_cells(page: Page) -> None:
-    """Return when the first code cell was started and no cell waits or runs any more."""
-    expect(prompts(page).first).not_to_have_text("[ ]:")
-    expect(prompts(page).filter(has_text="*")).to_have_count(0, timeout=600_000)
+    """Run all cells of the visible notebook."""
+    execute(page, "notebook:run-all-cells")
     wait_for_kernel(page)
+
+
+def findings(page: Page) -> list[str]:
+    """Return what a reader would stumble over in the visible notebook.
+
+    That is dialogs, formulas that are not set, what is cut off or scrolls sideways, and pictures hardly legible.
+    Folded answers and hints are opened first, so that what is in them is measured.
+    """
+    panel = notebook(page)
+    panel.evaluate("panel => panel.querySelectorAll('details').forEach(one => { one.open = true })")
+    shown = page.locator(".jp-Dialog, .Toastify__toast--error").all_inner_texts()
+    return [f"a dialog: {text}" for text in shown] + panel.evaluate(MATHEMATICS) + panel.evaluate(LAYOUT)
 
 
 @contextmanager
