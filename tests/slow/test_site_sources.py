@@ -4,13 +4,12 @@ import hashlib
 import json
 import os
 import re
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import nbformat
 import pytest
 from docutils import nodes
+from support import run_python
 
 from tools import site_extension, site_links
 from tools.clinic_pages import clinic_pages
@@ -110,8 +109,7 @@ def test_the_first_cell_of_a_colab_copy_makes_the_lesson_run(tmp_path):
     for number, (key, value) in enumerate(git):
         environment |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
     mounts = f"Path({str(drive)!r}).mkdir(parents=True)"
-    command = [sys.executable, "-c", "\n".join([first, mounts, first, setup, shown])]
-    done = subprocess.run(command, cwd=content, env=environment, capture_output=True, text=True)
+    done = run_python("-c", "\n".join([first, mounts, first, setup, shown]), cwd=content, env=environment)
     assert done.returncode == 0, done.stderr
     assert "widgets on" in done.stdout
     assert done.stdout.index("is lost when Colab recycles this machine") < done.stdout.index("is kept in your Drive")

@@ -3,10 +3,11 @@
 The processes are forked from one that has imported everything, because importing torch takes seconds.
 """
 
-import functools
+import itertools
 import json
 import multiprocessing
 import os
+import pkgutil
 import re
 import shlex
 import signal
@@ -15,9 +16,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from unittest import mock
 
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -26,7 +30,6 @@ from tqdm import tqdm
 from training_runs import TINY, checkpoints, outcome, records
 
 from tools.site_links import ROOT
-from vit_course.train import loop
 from vit_course.train.__main__ import main
 
 FORKS = multiprocessing.get_context("forkserver")
@@ -70,32 +73,27 @@ def pair(folder: Path, *options: str, prepare=(None, None)) -> list[int]:
     return ends(*(session(folder, *options, prepare=prepare[i], **ranks[i]) for i in (0, 1)))
 
 
-def signal_itself(number: int, function: str, call: int) -> None:
-    """Let this process send itself a signal at a call, counted from 1, of a function of the loop."""
-    real, calls = getattr(loop, function), []
+def at_call(number: int, name: str, act: Callable) -> None:
+    """Let this process act at a call, counted from 1, of the function with this full name, before the call goes on."""
+    real, calls = pkgutil.resolve_name(name), itertools.count(1)
 
     def watched(*arguments, **options):
-        calls.append(function)
-        if len(calls) == call:
-            os.kill(os.getpid(), number)
+        if next(calls) == number:
+            act(*arguments)
         return real(*arguments, **options)
 
-    setattr(loop, function, watched)
+    mock.patch(name, watched).start()
 
 
-def die_at(call: str, number: int) -> None:
-    """Let this process kill itself at a call of a function of ``os``; what was not synced is half lost."""
-    real, calls = getattr(os, call), []
+def die(written: int | os.PathLike) -> None:
+    """Kill this process; of a file that was not synced yet, the end is lost."""
+    if isinstance(written, int):
+        os.ftruncate(written, max(os.fstat(written).st_size - 7, 0))
+    os.kill(os.getpid(), signal.SIGKILL)
 
-    def may_die(*arguments, **options):
-        calls.append(arguments)
-        if len(calls) == number:
-            if call == "fsync":
-                os.ftruncate(arguments[0], max(os.fstat(arguments[0]).st_size - 7, 0))
-            os.kill(os.getpid(), signal.SIGKILL)
-        return real(*arguments, **options)
 
-    setattr(os, call, may_die)
+def terminate(*_) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def said(folder: Path) -> str:
@@ -114,10 +112,10 @@ def short(tmp_path_factory):
 
 
 # Of the writes of the short run: the config, a line of the log, and at the end the weights; and a dropped checkpoint.
-@pytest.mark.parametrize(("call", "number"), [("fsync", 2), ("fsync", 4), ("fsync", 11), ("unlink", 1)])
-def test_killed_at_a_write_a_run_ends_with_the_same_bytes(call, number, short, tmp_path):
+@pytest.mark.parametrize(("number", "call"), [(2, "os.fsync"), (4, "os.fsync"), (11, "os.fsync"), (1, "os.unlink")])
+def test_killed_at_a_write_a_run_ends_with_the_same_bytes(number, call, short, tmp_path):
     folder = tmp_path / "run"
-    assert ends(session(folder, *SHORT, prepare=functools.partial(die_at, call, number))) == [-signal.SIGKILL]
+    assert ends(session(folder, *SHORT, prepare=partial(at_call, number, call, die))) == [-signal.SIGKILL]
     assert ends(session(folder, *SHORT, "--resume")) == [0]
     assert outcome(folder) == short
     assert not list(folder.rglob("*.partial"))
@@ -163,10 +161,8 @@ def test_under_torchrun_a_killed_process_ends_the_run_with_a_message_and_it_goes
     environment = os.environ | dict(OMP_NUM_THREADS="1")
     with subprocess.Popen(words, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as launched:
         wait_until(lambda: checkpoints(folder))
-        listing = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
-        rows = [line.split(None, 2) for line in listing.stdout.splitlines()]
-        children = [int(pid) for pid, parent, words in rows if int(parent) == launched.pid and "vit_course" in words]
-        os.kill(children[1], signal.SIGKILL)
+        children = psutil.Process(launched.pid).children()
+        [child for child in children if "vit_course.train" in child.cmdline()][1].kill()
         _, errors = launched.communicate(timeout=600)
     assert launched.returncode != 0
     assert re.search(LOST.format(r"\d") + re.escape(f"--resume --out {folder}"), errors)
@@ -176,9 +172,9 @@ def test_under_torchrun_a_killed_process_ends_the_run_with_a_message_and_it_goes
 
 
 def test_all_processes_stop_in_the_same_step(whole, tmp_path):
-    folder, prepare = tmp_path / "run", [None, None]
-    prepare[1] = functools.partial(signal_itself, signal.SIGTERM, "regularized_train_step", 3)
-    assert pair(folder, prepare=prepare) == [130, 130]
+    folder = tmp_path / "run"
+    stops = partial(at_call, 3, "vit_course.train.loop.regularized_train_step", terminate)
+    assert pair(folder, prepare=(None, stops)) == [130, 130]
     assert said(folder).count("stopped; no progress is lost. Continue with the same command and --resume --out") == 1
     assert "error" not in said(folder)
     assert checkpoints(folder)[0].stem == "step_000000003"

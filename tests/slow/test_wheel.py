@@ -2,14 +2,14 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
 import pytest
+from support import run_python
 
-ROOT = Path(__file__).resolve().parents[2]
+from tools.site_links import ROOT
+
 SOURCES = ("vit_course", "resources", "pyproject.toml", "README.md", "LICENSE")
 
 RESOURCES_WORK = """
@@ -31,7 +31,7 @@ assert right.float().mean() > 0.85
 
 
 def run(*words: str | Path, **options) -> str:
-    done = subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True, **options)
+    done = run_python(*map(str, words), **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
