@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from html import escape, unescape
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -12,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from playwright.sync_api import expect
 from site_checks import DESKTOP, PHONE, WATCH_SHIFTS, Traffic, barriers, cut_off, formulas, overflow, ready, show
+from support import run_python
 
 from tools.build_site import modules
 from tools.clinic_pages import clinic_pages
@@ -99,20 +98,25 @@ def test_a_page_does_not_jump_while_it_loads_and_can_be_read_on_a_phone(name, ho
     assert min(page.locator("article p").evaluate_all(sizes)) >= 14
 
 
+def search(page, words):
+    """Search from any page: Ctrl+K, type, Enter."""
+    page.keyboard.press("Control+k")
+    page.locator("#pst-search-dialog input[name=q]").fill(words)
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/search.html?q=*")
+
+
 def test_search_finds(home, tab):
-    """From any page: Ctrl+K, type, Enter. What the page shares with all others is small; searching fetches no page."""
+    """What a page shares with all others is small; searching fetches no page."""
     tab.set_viewport_size(DESKTOP)
     tab.goto(home + "lessons.html")
     shared = "performance.getEntriesByType('resource').filter(each => !each.name.includes('/_images/'))"
     assert tab.evaluate(f"{shared}.reduce((sum, each) => sum + each.decodedBodySize, 0)") <= 800_000
-    tab.keyboard.press("Control+k")
-    field = tab.locator("#pst-search-dialog input[name=q]")
-    field.fill("rollout")
-    tab.keyboard.press("Enter")
-    tab.wait_for_url("**/search.html?q=*")
-    tab.locator('#search-results a[href*="api/inside.html"]').first.wait_for()
+    search(tab, "rollout")
+    found = tab.locator('#search-results a[href*="api/inside.html"]').first
+    found.wait_for()
     assert tab.evaluate(f"{shared}.filter(each => each.name.includes('.html')).length") == 0
-    tab.locator('#search-results a[href*="api/inside.html"]').first.click()
+    found.click()
     tab.wait_for_url("**/api/inside.html*")
 
 
@@ -122,10 +126,7 @@ def test_search_without_a_server_shows_the_section_first(site, new_page):
     traffic = Traffic(page, site.as_uri())
     for words, first in (("class token", "2.5 The class token"), ("glossary", "Glossary")):
         page.goto((site / LESSON).as_uri())
-        page.keyboard.press("Control+k")
-        page.locator("#pst-search-dialog input[name=q]").fill(words)
-        page.keyboard.press("Enter")
-        page.wait_for_url("**/search.html?q=*")
+        search(page, words)
         expect(page.locator("#search-results li a").first).to_contain_text(first)
     assert traffic.problems == []
 
@@ -268,8 +269,7 @@ def test_a_mistake_fails_the_build(tmp_path):
     (source / "other.md").write_text("# Two\n\n## 2 there\n\nText.\n", encoding="utf-8")
     (source / "lessons.md").write_text("---\norphan: true\n---\n\n# Three\n", encoding="utf-8")
     code = "import pathlib, sys, tools.build_site as it; sys.exit(it.render(*map(pathlib.Path, sys.argv[1:])))"
-    command = [sys.executable, "-c", code, str(source), str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = run_python("-c", code, str(source), str(tmp_path), cwd=ROOT)
     assert done.returncode != 0
     assert "nowhere" in done.stderr
     assert "gone.md" in done.stderr
