@@ -47,11 +47,13 @@ def run(number: str) -> dict:
     namespace, printed, stored = {"__name__": "__main__"}, [], notebook(number)
     for index, (solution, each) in enumerate(zip(solved(stored).cells, stored.cells, strict=True)):
         if each.cell_type == "code":
-            printed.append(cell(solution.source, namespace, f"<lesson {number}, cell {index}>"))
+            name = f"<lesson {number}, cell {index}>"
+            printed.append(cell(solution.source, namespace, name))
             plt.close("all")
             if VARYING not in each.metadata.get("tags", []):
                 expected = "".join(output.text for output in each.outputs if output.get("name") == "stdout")
-                assert re.sub(OWN, "", printed[-1], flags=re.M) == re.sub(OWN, "", expected, flags=re.M)
+                found, wanted = (re.sub(OWN, "", text, flags=re.M) for text in (printed[-1], expected))
+                assert found == wanted, f"{name} printed {found!r} instead of {wanted!r}"
     return namespace | {"printed": printed}
 
 
