@@ -2,7 +2,7 @@
 
     python -m vit_course.weights INPUT OUTPUT --to timm
 
-A library's layout is a table from our names to theirs. Three things differ besides names: other libraries keep the
+A library's layout is a column in a table of names. Three things differ besides names: other libraries keep the
 patch projection as a convolution ``(d, c, p, p)``; Hugging Face keeps queries, keys and values apart; position
 embeddings belong to one image size.
 """
@@ -10,7 +10,6 @@ embeddings belong to one image size.
 import argparse
 import hashlib
 import json
-import os
 import pickle
 import re
 from collections.abc import Mapping
@@ -24,79 +23,48 @@ from safetensors.torch import load_file, save, save_file
 from torch import Tensor
 
 from vit_course import arguments
+from vit_course.atomic import replacing
 from vit_course.model import VisionTransformer
 from vit_course.resource_files import resource
 from vit_course.transfer import resize_positions
 
 SHIPPED = {"fashion_mnist": "fashion_mnist_patch4.safetensors"}
-PROJECTION = "embedding.patch_embedding.projection.weight"
+
+# Names in our model and in the libraries' models; ``{i}`` is a layer's number, ``{p}`` is weight or bias
+LIBRARIES = ("vit_course", "torchvision", "timm", "huggingface")
+PROJECTION = (  # no name of it occurs in two libraries
+    "embedding.patch_embedding.projection.{p}",
+    "conv_proj.{p}",
+    "patch_embed.proj.{p}",
+    "vit.embeddings.patch_embeddings.projection.{p}",
+)
+OUTSIDE = [
+    ("embedding.class_token", "class_token", "cls_token", "vit.embeddings.cls_token"),
+    ("embedding.pos_embedding", "encoder.pos_embedding", "pos_embed", "vit.embeddings.position_embeddings"),
+    PROJECTION,
+    ("encoder.ln.{p}", "encoder.ln.{p}", "norm.{p}", "vit.layernorm.{p}"),
+    ("head.{p}", "heads.head.{p}", "head.{p}", "classifier.{p}"),
+]
+LAYER = ("encoder.layers.{i}.", "encoder.layers.encoder_layer_{i}.", "blocks.{i}.", "vit.layers.{i}.")
+IN_LAYER = [  # ``{part}`` is query, key or value
+    ("ln_1.{p}", "ln_1.{p}", "norm1.{p}", "layernorm_before.{p}"),
+    ("self_attention.qkv.{p}", "self_attention.in_proj_{p}", "attn.qkv.{p}", "attention.{part[0]}_proj.{p}"),
+    ("self_attention.out_proj.{p}", "self_attention.out_proj.{p}", "attn.proj.{p}", "attention.o_proj.{p}"),
+    ("ln_2.{p}", "ln_2.{p}", "norm2.{p}", "layernorm_after.{p}"),
+    ("mlp.linear_1.{p}", "mlp.0.{p}", "mlp.fc1.{p}", "mlp.fc1.{p}"),
+    ("mlp.linear_2.{p}", "mlp.3.{p}", "mlp.fc2.{p}", "mlp.fc2.{p}"),
+]
+SAVED = "huggingface, as saved"  # in Hugging Face's files, some names differ from those in memory
+SAVED_NAMES = {
+    "vit.layers.": "vit.encoder.layer.",
+    "attention.{part[0]}_proj.": "attention.attention.{part}.",
+    "attention.o_proj.": "attention.output.dense.",
+    "mlp.fc1.": "intermediate.dense.",
+    "mlp.fc2.": "output.dense.",
+}
 POSITIONS = "embedding.pos_embedding"
-HEAD = ("head.weight", "head.bias")
+PROJECTION_WEIGHT = "embedding.patch_embedding.projection.weight"
 
-LAYOUTS = {}  # from our names to theirs, by library; ``{i}`` is a layer's number, ``{p}`` is weight or bias
-LAYOUTS["torchvision"] = {
-    "embedding.class_token": "class_token",
-    "embedding.pos_embedding": "encoder.pos_embedding",
-    "embedding.patch_embedding.projection.{p}": "conv_proj.{p}",
-    "encoder.layers.{i}.ln_1.{p}": "encoder.layers.encoder_layer_{i}.ln_1.{p}",
-    "encoder.layers.{i}.self_attention.qkv.{p}": "encoder.layers.encoder_layer_{i}.self_attention.in_proj_{p}",
-    "encoder.layers.{i}.self_attention.out_proj.{p}": "encoder.layers.encoder_layer_{i}.self_attention.out_proj.{p}",
-    "encoder.layers.{i}.ln_2.{p}": "encoder.layers.encoder_layer_{i}.ln_2.{p}",
-    "encoder.layers.{i}.mlp.linear_1.{p}": "encoder.layers.encoder_layer_{i}.mlp.0.{p}",
-    "encoder.layers.{i}.mlp.linear_2.{p}": "encoder.layers.encoder_layer_{i}.mlp.3.{p}",
-    "encoder.ln.{p}": "encoder.ln.{p}",
-    "head.{p}": "heads.head.{p}",
-}
-LAYOUTS["timm"] = {
-    "embedding.class_token": "cls_token",
-    "embedding.pos_embedding": "pos_embed",
-    "embedding.patch_embedding.projection.{p}": "patch_embed.proj.{p}",
-    "encoder.layers.{i}.ln_1.{p}": "blocks.{i}.norm1.{p}",
-    "encoder.layers.{i}.self_attention.qkv.{p}": "blocks.{i}.attn.qkv.{p}",
-    "encoder.layers.{i}.self_attention.out_proj.{p}": "blocks.{i}.attn.proj.{p}",
-    "encoder.layers.{i}.ln_2.{p}": "blocks.{i}.norm2.{p}",
-    "encoder.layers.{i}.mlp.linear_1.{p}": "blocks.{i}.mlp.fc1.{p}",
-    "encoder.layers.{i}.mlp.linear_2.{p}": "blocks.{i}.mlp.fc2.{p}",
-    "encoder.ln.{p}": "norm.{p}",
-    "head.{p}": "head.{p}",
-}
-LAYOUTS["huggingface"] = {
-    "embedding.class_token": "vit.embeddings.cls_token",
-    "embedding.pos_embedding": "vit.embeddings.position_embeddings",
-    "embedding.patch_embedding.projection.{p}": "vit.embeddings.patch_embeddings.projection.{p}",
-    "encoder.layers.{i}.ln_1.{p}": "vit.layers.{i}.layernorm_before.{p}",
-    "encoder.layers.{i}.self_attention.qkv.{p}": (
-        "vit.layers.{i}.attention.q_proj.{p}",
-        "vit.layers.{i}.attention.k_proj.{p}",
-        "vit.layers.{i}.attention.v_proj.{p}",
-    ),
-    "encoder.layers.{i}.self_attention.out_proj.{p}": "vit.layers.{i}.attention.o_proj.{p}",
-    "encoder.layers.{i}.ln_2.{p}": "vit.layers.{i}.layernorm_after.{p}",
-    "encoder.layers.{i}.mlp.linear_1.{p}": "vit.layers.{i}.mlp.fc1.{p}",
-    "encoder.layers.{i}.mlp.linear_2.{p}": "vit.layers.{i}.mlp.fc2.{p}",
-    "encoder.ln.{p}": "vit.layernorm.{p}",
-    "head.{p}": "classifier.{p}",
-}
-LAYOUTS["huggingface, as saved"] = LAYOUTS["huggingface"] | {
-    "encoder.layers.{i}.ln_1.{p}": "vit.encoder.layer.{i}.layernorm_before.{p}",
-    "encoder.layers.{i}.self_attention.qkv.{p}": (
-        "vit.encoder.layer.{i}.attention.attention.query.{p}",
-        "vit.encoder.layer.{i}.attention.attention.key.{p}",
-        "vit.encoder.layer.{i}.attention.attention.value.{p}",
-    ),
-    "encoder.layers.{i}.self_attention.out_proj.{p}": "vit.encoder.layer.{i}.attention.output.dense.{p}",
-    "encoder.layers.{i}.ln_2.{p}": "vit.encoder.layer.{i}.layernorm_after.{p}",
-    "encoder.layers.{i}.mlp.linear_1.{p}": "vit.encoder.layer.{i}.intermediate.dense.{p}",
-    "encoder.layers.{i}.mlp.linear_2.{p}": "vit.encoder.layer.{i}.output.dense.{p}",
-}
-LAYOUTS["vit_course"] = {ours: ours for ours in LAYOUTS["timm"]}
-
-RECOGNISED_BY = {  # a name that no other layout has
-    "embedding.class_token": "vit_course",
-    "conv_proj.weight": "torchvision",
-    "patch_embed.proj.weight": "timm",
-    "vit.embeddings.cls_token": "huggingface",
-}
 OTHER_MODELS = {  # names of parts that change what a model computes, and why they have no place in ours
     r"^fc_norm\.": "it takes the mean of the tokens first and normalises after, ours the other way round; in timm, "
     "fc_norm=False is the order of pool='mean'",
@@ -187,7 +155,7 @@ def load_weights(
             patches agrees, otherwise square.
 
     Returns:
-        The layout of the checkpoint, a key of ``LAYOUTS``.
+        The layout of the checkpoint: one of ``LIBRARIES``, or ``SAVED`` for a file of Hugging Face.
 
     Raises:
         ValueError: the layout is unknown, or names or shapes do not fit. The message lists them, and nothing is loaded.
@@ -200,7 +168,7 @@ def load_weights(
     expected, table = _theirs(model, layout), _table(layout, len(model.encoder.layers))
     if head == "skip":
         given = {name: value for name, value in given.items() if not name.startswith("vit.pooler.")}
-        given |= {their: expected[their] for ours in HEAD for their in table[ours]}
+        given |= {name: expected[name] for name in _head(layout)}
     if set(given) == set(expected):
         (positions,), grid = table[POSITIONS], model.embedding.patch_embedding.grid_size
         given[positions] = _positions(given[positions], expected[positions], grid, grid_size)
@@ -235,7 +203,7 @@ def to_huggingface(model: VisionTransformer, *, saved: bool = False) -> dict[str
     """
     if model.pool != "token":
         raise ValueError(f"Hugging Face's ViT reads the class token; this model has pool={model.pool!r}")
-    return _theirs(model, "huggingface, as saved" if saved else "huggingface")
+    return _theirs(model, SAVED if saved else "huggingface")
 
 
 def recognised(state_dict: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
@@ -250,28 +218,38 @@ def recognised(state_dict: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]
     given = dict(state_dict)
     if "embeddings.cls_token" in given:  # Hugging Face's model without its head
         given = {name if name.startswith("classifier.") else f"vit.{name}": value for name, value in given.items()}
-    found = [layout for name, layout in RECOGNISED_BY.items() if name in given]
-    if not found:
-        known = ", ".join(f"{layout} ({name})" for name, layout in RECOGNISED_BY.items())
+    named = {name.format(p="weight"): library for name, library in zip(PROJECTION, LIBRARIES, strict=True)}
+    layout = next((library for name, library in named.items() if name in given), None)
+    if layout is None:
+        known = ", ".join(f"{library} ({name})" for name, library in named.items())
         first = ", ".join(list(given)[:4]) or "nothing"
         raise ValueError(f"state_dict must be one of a ViT, known by a name of it: {known}; this one has {first}, ...")
-    layout = found[0]
     if layout == "torchvision":  # before its version 0.12
         new = {name: name.replace(".mlp.linear_1.", ".mlp.0.").replace(".mlp.linear_2.", ".mlp.3.") for name in given}
         given = {new[name]: value for name, value in given.items()}
-    if layout == "huggingface" and any(name.startswith("vit.encoder.layer.") for name in given):
-        layout = "huggingface, as saved"
+    if any(name.startswith("vit.encoder.layer.") for name in given):
+        layout = SAVED
     return layout, given
 
 
 def _table(layout: str, layers: int) -> dict[str, tuple[str, ...]]:
     """Return their names for each of ours: three where they keep queries, keys and values apart."""
+    column = LIBRARIES.index("huggingface" if layout == SAVED else layout)
     table = {}
-    for ours, theirs in LAYOUTS[layout].items():
-        names = (theirs,) if isinstance(theirs, str) else theirs
+    for row in [*OUTSIDE, *(tuple(map(str.__add__, LAYER, row)) for row in IN_LAYER)]:
+        theirs = row[column]
+        for name, saved in SAVED_NAMES.items() if layout == SAVED else ():
+            theirs = theirs.replace(name, saved)
         for i, p in product(range(layers), ("weight", "bias")):
-            table[ours.format(i=i, p=p)] = tuple(name.format(i=i, p=p) for name in names)
+            names = [theirs.format(i=i, p=p, part=part) for part in ("query", "key", "value")]
+            table[row[0].format(i=i, p=p)] = tuple(dict.fromkeys(names))
     return table
+
+
+def _head(layout: str) -> list[str]:
+    """Return the names of the head's parameters."""
+    table = _table(layout, 1)
+    return [*table["head.weight"], *table["head.bias"]]
 
 
 def _theirs(model: VisionTransformer, layout: str) -> dict[str, Tensor]:
@@ -284,7 +262,7 @@ def _in_layout(state: Mapping[str, Tensor], layout: str, layers: int, patch_size
     result = {}
     for ours, theirs in _table(layout, layers).items():
         value = state[ours]
-        if ours == PROJECTION and layout != "vit_course":
+        if ours == PROJECTION_WEIGHT and layout != "vit_course":
             value = rearrange(value, "d (c p1 p2) -> d c p1 p2", p1=patch_size, p2=patch_size)
         result |= {their: part.clone() for their, part in zip(theirs, value.chunk(len(theirs)), strict=True)}
     return result
@@ -293,7 +271,7 @@ def _in_layout(state: Mapping[str, Tensor], layout: str, layers: int, patch_size
 def _ours(given: Mapping[str, Tensor], table: dict) -> dict[str, Tensor]:
     """Return parameters of a layout in our names and shapes: the inverse of :func:`_in_layout`."""
     state = {ours: torch.cat([given[their] for their in theirs]) for ours, theirs in table.items()}
-    state[PROJECTION] = state[PROJECTION].flatten(1)
+    state[PROJECTION_WEIGHT] = state[PROJECTION_WEIGHT].flatten(1)
     return state
 
 
@@ -331,8 +309,7 @@ def _refuse_others(given: Mapping[str, Tensor], expected: Mapping[str, Tensor | 
     lines = [f"  {what}: {_shortened(names)}" for what, names in found.items() if names]
     reasons = {why for part, why in OTHER_MODELS.items() if any(re.search(part, name) for name in unexpected)}
     lines += [f"  it is another kind of model: {why}" for why in sorted(reasons)]
-    head = {their for ours in HEAD for their in _table(layout, 1)[ours]}
-    if head & {*missing, *(line.split()[0] for line in shapes)}:
+    if {*_head(layout)} & {*missing, *(line.split()[0] for line in shapes)}:
         lines.append("  to keep the model's own head, pass head='skip'")
     raise ValueError(f"state_dict ({layout}) does not fit the model, and nothing was loaded:\n" + "\n".join(lines))
 
@@ -384,22 +361,18 @@ def convert(source: Path, target: Path, layout: str, patch_size: int | None = No
     table = _table(was, layers)
     _refuse_others(given, dict.fromkeys(their for theirs in table.values() for their in theirs), was)
     if was != "vit_course":
-        patch_size = given[table[PROJECTION][0]].shape[-1]
+        patch_size = given[table[PROJECTION_WEIGHT][0]].shape[-1]
     elif patch_size is None and "vit_course" in metadata:
         patch_size = json.loads(metadata["vit_course"])["model"]["patch_size"]
     elif patch_size is None:
         raise ValueError(f"{source} does not contain its patch size. Add it, for example --patch-size 16")
     arguments.whole_number("patch_size", patch_size)
     state = _in_layout(_ours(given, table), layout, layers, patch_size)
-    beside = target.with_name(f".{target.name}.part")
-    try:
+    with replacing(target) as partial:
         if target.suffix == ".safetensors":
-            save_file({name: value.contiguous() for name, value in state.items()}, beside, metadata={"format": "pt"})
+            save_file({name: value.contiguous() for name, value in state.items()}, partial, metadata={"format": "pt"})
         else:
-            torch.save(state, beside)
-        os.replace(beside, target)
-    finally:
-        beside.unlink(missing_ok=True)
+            torch.save(state, partial)
     return was
 
 
@@ -409,18 +382,12 @@ def main(argv: list[str] | None = None) -> None:
         prog="python -m vit_course.weights",
         description="Convert a checkpoint of a Vision Transformer to the parameter names of another library.",
     )
-    parser.add_argument(
-        "input", type=Path, help="a safetensors file, or a file from torch.save that contains only tensors"
-    )
+    parser.add_argument("input", type=Path, help="a safetensors file, or one from torch.save that holds only tensors")
     parser.add_argument("output", type=Path, help="a .safetensors or .pt file that does not exist yet")
-    parser.add_argument("--to", required=True, choices=("vit_course", "torchvision", "timm", "huggingface"))
-    parser.add_argument(
-        "--patch-size",
-        type=int,
-        help="side of a patch in pixels, for checkpoints of this course that do not contain it",
-    )
+    parser.add_argument("--to", required=True, choices=LIBRARIES)
+    parser.add_argument("--patch-size", type=int, help="in pixels, if a checkpoint of this course does not contain it")
     options = parser.parse_args(argv)
-    layout = "huggingface, as saved" if options.to == "huggingface" else options.to
+    layout = SAVED if options.to == "huggingface" else options.to
     try:
         was = convert(options.input, options.output, layout, options.patch_size)
     except (ValueError, OSError) as error:
