@@ -19,15 +19,15 @@ from support import assert_equal
 from training_runs import TINY, checkpoints, outcome, records
 
 from vit_course import VisionTransformer, data, training
-from vit_course.augmentation import random_crop, random_flip
+from vit_course.augmentation import random_crop, random_flip, shrunk
 from vit_course.data import LabelledImages
 from vit_course.train import __main__ as command
 from vit_course.train import loop, muon, run_folder
 from vit_course.train.__main__ import main, parser
-from vit_course.train.growth import AnySize, shrunk
 from vit_course.train.loop import Trainer
 from vit_course.train.recipes import PRESETS, Config, Recipe
 from vit_course.train.run_folder import RunFolder
+from vit_course.transfer import AnySize
 from vit_course.weights import load_trained
 
 pytestmark = pytest.mark.usefixtures("as_readers_run_it", "threads_and_signals_as_before")
@@ -198,7 +198,7 @@ def by_hand(config: Config) -> tuple[VisionTransformer, list[float], tuple[float
         options = dict(label_smoothing=recipe.label_smoothing, max_grad_norm=recipe.max_grad_norm)
         trained = model
         if step < recipe.small_share * steps:
-            images, trained = shrunk(images, recipe.small_side), AnySize(model, sizes)
+            images, trained = shrunk(images, recipe.small_side), AnySize(model)
         losses.append(training.regularized_train_step(trained, optimizer, images, labels, **options))
     return model, losses, training.evaluate(model, valid_set)
 

@@ -7,11 +7,11 @@ import torch
 from support import assert_equal
 
 from vit_course import VisionTransformer, datasets
-from vit_course.train.growth import POSITIONS, AnySize, shrunk
+from vit_course.augmentation import shrunk
 from vit_course.train.loop import MODEL_SETTINGS
 from vit_course.train.muon import Muon, muon_groups
 from vit_course.train.recipes import PRESETS, preset
-from vit_course.transfer import resize_positions
+from vit_course.transfer import POSITIONS, AnySize, resize_positions
 
 SIZES = dict(patch_size=4, num_layers=2, num_heads=2, hidden_dim=16, mlp_dim=24, num_classes=5)
 SHAPES = {"digits": (1437, 1, 8, 8), "fashion_mnist": (60_000, 1, 28, 28), "cifar10": (50_000, 3, 32, 32)}
@@ -52,7 +52,7 @@ def test_smaller_images_pass_through_the_same_weights_with_interpolated_position
     torch.nn.init.normal_(whole.head.weight)
     state = whole.state_dict()
     small.load_state_dict(state | {POSITIONS: resize_positions(state[POSITIONS], (4, 6), (2, 3))})
-    images, models = torch.randn(3, 3, 8, 12), (small, AnySize(whole, sizes | dict(image_size=(16, 24))))
+    images, models = torch.randn(3, 3, 8, 12), (small, AnySize(whole))
     for mode in (True, False):  # dropout follows the model's mode
         logits = []
         for each in models:

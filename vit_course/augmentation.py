@@ -1,4 +1,4 @@
-"""Augmentation: shifted and mirrored copies of training images, for lesson 06 and for the training command."""
+"""Shifted, mirrored and smaller copies of training images, for lesson 06 and for the training command."""
 
 import torch
 import torch.nn.functional as F
@@ -35,3 +35,8 @@ def random_flip(images: Float[Tensor, "b c h w"], generator: torch.Generator) ->
     arguments.float_tensor("images", images, "b c h w")
     flips = torch.rand(len(images), generator=generator) < 0.5
     return torch.where(rearrange(flips, "b -> b 1 1 1").to(images.device), images.flip(-1), images)
+
+
+def shrunk(images: Float[Tensor, "b c h w"], side: int) -> Float[Tensor, "b c side side"]:
+    """Return the images with another height and width, interpolated without aliasing."""
+    return F.interpolate(images, size=(side, side), mode="bilinear", antialias=True)

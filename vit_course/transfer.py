@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from vit_course import arguments
 from vit_course.data import LabelledImages
@@ -96,3 +97,24 @@ def resize_positions(
     patches = F.interpolate(patches, size=new_grid, mode="bicubic", antialias=True)
     patches = rearrange(patches, "1 d gh gw -> 1 (gh gw) d")
     return torch.cat([positions[:, :1], patches], dim=1)
+
+
+class AnySize(nn.Module):
+    """A model that also takes images of another size, for which its position embeddings are interpolated."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b k"]:
+        """Return the logits of images whose sides are multiples of the patch size."""
+        patches, size = self.model.embedding.patch_embedding, tuple(images.shape[2:])
+        if size == patches.image_size:
+            return self.model(images)
+        grid = tuple(side // patches.patch_size for side in size)
+        positions = resize_positions(self.model.embedding.pos_embedding, patches.grid_size, grid)
+        whole, patches.image_size = patches.image_size, size
+        try:
+            return functional_call(self.model, {"embedding.pos_embedding": positions}, (images,))
+        finally:
+            patches.image_size = whole

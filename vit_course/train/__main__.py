@@ -10,7 +10,7 @@ from dataclasses import asdict, fields
 import torch
 
 from vit_course.train.loop import Trainer
-from vit_course.train.processes import Processes, process_group
+from vit_course.train.processes import Processes
 from vit_course.train.recipes import Config, Recipe, preset
 from vit_course.train.run_folder import RunFolder, describe
 
@@ -47,17 +47,16 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command; exit with status 0 when done, 130 when stopped, and 1 after printing an error."""
-    options = parser().parse_args(argv)
-    name = f"{options.dataset}-{options.preset or 'quick'}-seed{options.seed or 0}"
-    folder = RunFolder(options.out or f"runs/{name}")
+    options, processes = parser().parse_args(argv), Processes()
+    folder = RunFolder(options.out or f"runs/{options.dataset}-{options.preset or 'quick'}-seed{options.seed or 0}")
     stopped = f"stopped; no progress is lost. Continue with the same command and --resume --out {folder.path}"
-    prints = Processes.from_environment().local_rank == 0  # an error of one process is one of all on this machine
+    prints = processes.local_rank == 0  # an error of one process is one of all on this machine
     _on_signals(signal.default_int_handler)
     try:
         if options.dataset is None and not folder.read_json("config.json"):
             where = f"there is no run in {folder.path}" if options.out else "nothing to do"
             raise ValueError(f"{where}: use --dataset NAME to start a run, or --resume --out DIR to continue one")
-        with process_group() as processes, folder.locked() if processes.first else nullcontext():
+        with processes.connected(), folder.locked() if processes.first else nullcontext():
             run(options, folder, processes)
     except ConnectionError as error:
         raise SystemExit(f"error: {error}\n{stopped}") from error
@@ -76,10 +75,10 @@ def run(options: argparse.Namespace, folder: RunFolder, processes: Processes) ->
     stored, result = folder.read_json("config.json"), folder.read_json("result.json")
     if stored and not options.resume:
         raise ValueError(f"{folder.path} already contains a run: continue it with --resume, or choose another --out")
-    config = _continued(stored, options) if stored else new_config(options)
+    config = new_config(options, stored)
     trainer = None if result else Trainer(config, folder, processes, options.checkpoint_steps)
     session = describe(config.device) | dict(threads=config.threads, processes=processes.count)
-    processes.wait()  # nothing is written before all processes have accepted the run
+    processes.means(0.0)  # nothing is written before all processes have accepted the run
     if processes.first:
         folder.write_json("environment.json", [*(folder.read_json("environment.json") or []), session])
         folder.write_json("config.json", stored or asdict(config))  # an older version may have stored fewer settings
@@ -95,32 +94,22 @@ def run(options: argparse.Namespace, folder: RunFolder, processes: Processes) ->
         )
 
 
-def new_config(options: argparse.Namespace) -> Config:
-    """Return the config that the options describe, with defaults for all others."""
-    given = _given(options)
-    recipe = {name: given.pop(name) for name in Recipe.__dataclass_fields__ if name in given}
+def new_config(options: argparse.Namespace, stored: dict | None = None) -> Config:
+    """Return the stored config, which the options must not change; without one, that of the options and defaults."""
+    names = {field.name for kind in (Config, Recipe) for field in fields(kind)}
+    given = {name: value for name, value in vars(options).items() if name in names and value is not None}
+    if stored:
+        config = Config(**stored | dict(recipe=Recipe(**stored["recipe"])))
+        before = vars(config) | vars(config.recipe)
+        for name in (name for name, value in given.items() if value != before[name]):
+            setting = f"{_typed(name)} {before[name]}, not {given[name]}"
+            raise ValueError(f"this run was started with {setting}: omit the option, or choose another --out")
+        return config
+    recipe = {field.name: given.pop(field.name) for field in fields(Recipe) if field.name in given}
     device = given.get("device", "cuda" if torch.cuda.is_available() else "cpu")
     half = device.startswith("cuda") and torch.cuda.is_bf16_supported()
-    open_ones = dict(device=device, precision="bfloat16" if half else "float32", threads=torch.get_num_threads())
-    return Config(**open_ones | given, recipe=preset(options.dataset, given.get("preset", "quick"), **recipe))
-
-
-def _continued(stored: dict, options: argparse.Namespace) -> Config:
-    config = Config(**stored | dict(recipe=Recipe(**stored["recipe"])))
-    settings = vars(config) | vars(config.recipe)
-    for name, value in _given(options).items():
-        option, before = _typed(name), settings[name]
-        if value != before:
-            raise ValueError(
-                f"this run was started with {option} {before}, not {value}: omit the option, or choose another --out"
-            )
-    return config
-
-
-def _given(options: argparse.Namespace) -> dict:
-    """Return the settings that were given as options, by name."""
-    settings = {field.name for kind in (Config, Recipe) for field in fields(kind)}
-    return {name: value for name, value in vars(options).items() if name in settings and value is not None}
+    defaults = dict(device=device, precision="bfloat16" if half else "float32", threads=torch.get_num_threads())
+    return Config(**defaults | given, recipe=preset(options.dataset, given.get("preset", "quick"), **recipe))
 
 
 def _on_signals(handler) -> None:

@@ -15,15 +15,16 @@ from torch.optim import AdamW
 from tqdm import tqdm
 
 from vit_course import VisionTransformer, arguments, data, weights
-from vit_course.augmentation import random_crop, random_flip
-from vit_course.train.growth import AnySize, shrunk
+from vit_course.augmentation import random_crop, random_flip, shrunk
 from vit_course.train.muon import Muon, muon_groups
 from vit_course.train.processes import Processes
 from vit_course.train.recipes import Config
 from vit_course.train.run_folder import RunFolder
 from vit_course.training import evaluate, learning_rate_schedule, parameter_groups, regularized_train_step
+from vit_course.transfer import AnySize
 
 MODEL_SETTINGS = ("patch_size", "num_layers", "num_heads", "hidden_dim", "mlp_dim", "pool", "dropout")
+OPTIMIZERS = dict(adamw=(AdamW, parameter_groups), muon=(Muon, muon_groups))
 
 
 class Trainer:
@@ -69,16 +70,15 @@ class Trainer:
         self.model = VisionTransformer(**self.about["model"]).to(self.config.device)
         if not self.recipe.positions:
             self.model.embedding.pos_embedding.requires_grad_(False).zero_()
-        self.any_size = AnySize(self.model, self.about["model"])
+        self.any_size = AnySize(self.model)
         if self.config.precision == "bfloat16":
             # matrix products run in bfloat16; weights, gradients and logits stay float32
             forward = torch.autocast(torch.device(self.config.device).type, torch.bfloat16)(self.any_size.forward)
             self.any_size.forward = lambda images: forward(images).float()
         if self.config.compile:
             self.any_size.compile()
-        make_groups, optimizer = dict(adamw=(parameter_groups, AdamW), muon=(muon_groups, Muon))[self.recipe.optimizer]
-        groups = make_groups(self.model, self.recipe.weight_decay)
-        self.optimizer = optimizer(groups, lr=self.recipe.peak_lr, fused=True)
+        optimizer, groups = OPTIMIZERS[self.recipe.optimizer]
+        self.optimizer = optimizer(groups(self.model, self.recipe.weight_decay), lr=self.recipe.peak_lr, fused=True)
         several = self.processes.count > 1  # then the gradients are averaged over all processes
         self.trained = nn.parallel.DistributedDataParallel(self.any_size) if several else self.any_size
 
@@ -94,7 +94,7 @@ class Trainer:
                 self._train_epoch()
         if first:
             self._write_result()
-        self.processes.wait()
+        self.processes.means(0.0)  # all wait for the result
         return self.folder.read_json("result.json")
 
     def _train_epoch(self) -> None:
@@ -117,18 +117,17 @@ class Trainer:
 
     def step(self, batch: Tensor) -> float:
         """Train on the images of these indices; return the mean loss over all processes."""
-        step, recipe, share = self.progress.step, self.recipe, self.processes.share
+        step, recipe = self.progress.step, self.recipe
         if step % self.steps_per_epoch == 0:
             self.progress.loss_sum = 0.0
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate(step)
-        images, labels = self.train_set[batch]
-        labels = labels.to(self.config.device)
+        images, labels = (part.to(self.config.device) for part in self.train_set[batch])
         # all processes draw for the whole batch, so their number changes nothing; only dropout is each one's own
-        images, generator = images.to(self.config.device), self.generator("augmentation", step)
+        generator = self.generator("augmentation", step)
         images = random_flip(images, generator) if recipe.flip else images
         images = random_crop(images, recipe.crop, generator) if recipe.crop else images
-        images, labels = share(images), share(labels)
+        images, labels = self.processes.share(images), self.processes.share(labels)
         images = shrunk(images, recipe.small_side) if step < recipe.small_share * self.total_steps else images
         torch.manual_seed(self.generator("dropout", step, self.processes.rank).initial_seed())
         options = dict(label_smoothing=recipe.label_smoothing, max_grad_norm=recipe.max_grad_norm)
@@ -163,7 +162,8 @@ class Trainer:
         self.progress.log.append(line | dict(valid_loss=loss, valid_accuracy=accuracy))
         seconds = round(time.perf_counter() - self.started, 1)
         self.progress.times.append(dict(epoch=epoch + 1, seconds=seconds, images_per_second=round(speed)))
-        self.folder.write_logs(self.progress)
+        self.folder.write_json("log.jsonl", self.progress.log)
+        self.folder.write_json("times.jsonl", self.progress.times)
         trained = f"epoch {epoch + 1:3}/{self.recipe.epochs:g}   train loss {train_loss:.3f}"
         validated = f"validation loss {loss:.3f}, accuracy {accuracy:.1%}"
         self.bar.write(f"{trained}   {validated}   {speed:,.0f} images/s", file=sys.stderr)

@@ -1,5 +1,7 @@
 """Muon, an optimizer for the weight matrices of a network (Jordan et al., 2024, kellerjordan.github.io/posts/muon)."""
 
+from collections import defaultdict
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -36,27 +38,24 @@ class Muon(torch.optim.AdamW):
     def step(self, closure: None = None) -> None:
         """Change all parameters that have a gradient; the matrices' gradients are cleared."""
         for group in self.param_groups:
-            same_shape: dict[torch.Size, list[Tensor]] = {}
+            same_shape = defaultdict(list)
             for weight in group["params"] if group.get("parts") else []:
-                same_shape.setdefault(weight.shape, []).append(weight)
+                same_shape[weight.shape].append(weight)
             for weights in same_shape.values():  # together, which is faster
-                self._step_of_matrices(weights, group)
+                updates = torch.stack([self._momentum(weight) for weight in weights]).unflatten(1, (group["parts"], -1))
+                length = 0.2 * max(updates.shape[2:]) ** 0.5
+                for weight, update in zip(weights, orthogonalized(updates).flatten(1, 2), strict=True):
+                    weight.mul_(1 - group["lr"] * group["weight_decay"])
+                    weight.add_(update, alpha=-group["lr"] * length)
+                    weight.grad = None  # AdamW passes over parameters without a gradient
         super().step()
 
-    def _step_of_matrices(self, weights: list[Tensor], group: dict) -> None:
-        updates = torch.stack([self._momentum(weight) for weight in weights]).unflatten(1, (group["parts"], -1))
-        length = 0.2 * max(updates.shape[2:]) ** 0.5
-        for weight, update in zip(weights, orthogonalized(updates).flatten(1, 2), strict=True):
-            weight.mul_(1 - group["lr"] * group["weight_decay"])
-            weight.add_(update, alpha=-group["lr"] * length)
-            weight.grad = None  # AdamW passes over parameters without a gradient
-
     def _momentum(self, weight: Tensor) -> Tensor:
-        if not self.state[weight]:  # AdamW expects a count of steps in every state that it loads
-            self.state[weight] = dict(step=torch.tensor(0.0), momentum=torch.zeros_like(weight))
-        self.state[weight]["step"] += 1
-        momentum = self.state[weight]["momentum"].lerp_(weight.grad, 1 - MOMENTUM)
-        return weight.grad.lerp(momentum, MOMENTUM)
+        state = self.state[weight]
+        if not state:  # AdamW expects a count of steps in every state that it loads
+            state.update(step=torch.tensor(0.0), momentum=torch.zeros_like(weight))
+        state["step"] += 1
+        return weight.grad.lerp(state["momentum"].lerp_(weight.grad, 1 - MOMENTUM), MOMENTUM)
 
 
 def muon_groups(model: VisionTransformer, weight_decay: float) -> list[dict]:
@@ -65,6 +64,6 @@ def muon_groups(model: VisionTransformer, weight_decay: float) -> list[dict]:
     stacked = [layer.self_attention.qkv.weight for layer in model.encoder.layers]
     inside = set(model.encoder.parameters()).difference(stacked)
     others = [weight for weight in decayed["params"] if weight in inside]
-    matrices = set(stacked + others)
+    matrices = {*stacked, *others}
     decayed["params"] = [weight for weight in decayed["params"] if weight not in matrices]
     return [decayed, rest, decayed | dict(params=stacked, parts=3), decayed | dict(params=others, parts=1)]

@@ -39,19 +39,17 @@ class Recipe:
     valid_fraction: float = _setting("share of the training images used for validation, the same for every seed", 0.1)
 
     def __post_init__(self) -> None:
-        """Check every setting that the model does not check."""
-        arguments.whole_number("batch_size", self.batch_size)
-        arguments.whole_number("crop", self.crop, minimum=0)
-        arguments.real_number("weight_decay", self.weight_decay)
+        """Check every setting that is not checked before the first step, where it is used."""
+        for name in ("batch_size", "patch_size", "small_side"):
+            arguments.whole_number(name, getattr(self, name))
         for name in ("epochs", "peak_lr", "max_grad_norm"):
             arguments.positive_number(name, getattr(self, name))
+        for name in ("warmup", "cooldown", "label_smoothing", "small_share", "valid_fraction"):
+            arguments.probability(name, getattr(self, name))
+        arguments.whole_number("crop", self.crop, minimum=0)
         arguments.one_of("optimizer", self.optimizer, ("adamw", "muon"))
-        arguments.whole_number("patch_size", self.patch_size)
-        arguments.whole_number("small_side", self.small_side)
         if self.small_share and self.small_side % self.patch_size:
             raise ValueError(f"small_side must be divisible by patch_size={self.patch_size}; got {self.small_side}")
-        for name in ("warmup", "cooldown", "dropout", "label_smoothing", "small_share", "valid_fraction"):
-            arguments.probability(name, getattr(self, name))
         arguments.at_most("cooldown", self.cooldown, "1 - warmup", 1 - self.warmup)
 
 

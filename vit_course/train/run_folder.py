@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import re
+from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import distributions
@@ -23,6 +24,7 @@ from filelock import AcquireReturnProxy, FileLock, Timeout
 from torch import nn, optim
 
 from vit_course import weights
+from vit_course.atomic import replacing
 
 
 @dataclass
@@ -61,13 +63,9 @@ class RunFolder:
             raise ValueError(f"{path} is damaged ({error}): put it back, or choose another --out") from error
 
     def write_json(self, name: str, value: object) -> None:
-        """Write a JSON file."""
-        self.write(name, json.dumps(value, indent=2) + "\n")
-
-    def write_logs(self, progress: Progress) -> None:
-        """Write ``log.jsonl`` and ``times.jsonl``."""
-        for name, lines in (("log.jsonl", progress.log), ("times.jsonl", progress.times)):
-            self.write(name, "".join(json.dumps(line) + "\n" for line in lines))
+        """Write a JSON file; the values of a list in ``.jsonl`` get a line each."""
+        lines = map(json.dumps, value) if name.endswith(".jsonl") else [json.dumps(value, indent=2)]
+        self.write(name, "".join(f"{line}\n" for line in lines).encode())
 
     def save_checkpoint(self, progress: Progress, model: nn.Module, optimizer: optim.Optimizer) -> None:
         """Write a checkpoint, and drop all but the last two."""
@@ -96,10 +94,10 @@ class RunFolder:
                 continue
             if about["config"] != self.read_json("config.json"):
                 raise ValueError(f"{path} is of a run with another config.json: put that one back, or change --out")
-            states: dict[int, dict] = {}
+            states = defaultdict(dict)
             for name in [name for name in tensors if name.startswith("optimizer.")]:
-                _, index, entry = name.split(".", 2)
-                states.setdefault(int(index), {})[entry] = tensors.pop(name).clone()
+                _, index, entry = name.split(".")
+                states[int(index)][entry] = tensors.pop(name).clone()
             model.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
             optimizer.load_state_dict(optimizer.state_dict() | dict(state=states))
             return Progress(**about["progress"]), "; ".join(damage)
@@ -110,19 +108,14 @@ class RunFolder:
     def _checkpoints(self) -> list[Path]:
         return sorted(self.path.glob("checkpoints/step_*.safetensors"))
 
-    def write(self, name: str, content: str | bytes) -> None:
-        """Write a file under another name, then move it into place: it is whole or absent, even if the power fails."""
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, which is whole or absent whatever happens."""
         path = self.path / name
-        partial = path.with_name(f"{path.name}.partial")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with partial.open("wb") as file:
-                file.write(content.encode() if isinstance(content, str) else content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, path)
+            with replacing(path) as partial:
+                partial.write_bytes(content)
         except OSError as error:
-            partial.unlink(missing_ok=True)
             intact = "What was saved before is intact; continue with --resume"
             raise ValueError(f"{path} cannot be written: {error}. {intact}") from error
 
