@@ -49,9 +49,9 @@ def at_most(name: str, value: int | float, limit_name: str, limit: int | float) 
         raise ValueError(f"{name} must be at most {limit_name}={limit}; got {value}")
 
 
-def one_of(name: str, value: object, choices: Collection[str]) -> None:
+def one_of(name: str, value: object, choices: Collection[str] | Collection[int]) -> None:
     """Check that ``value`` is among ``choices``."""
-    if not isinstance(value, str) or value not in choices:
+    if not isinstance(value, (str, int)) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
 
 

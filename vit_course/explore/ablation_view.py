@@ -42,8 +42,24 @@ def head_ablation(
     arguments.one_label_an_image(images, labels)
     arguments.label_range(labels, model.head.out_features)
     count = arguments.whole_number("count", count)
+    images, labels = model_input.as_read("images", images, about)[:count], labels[:count]
+    with model_input.eval_mode(model) as device:
+        images = images.to(device)
+        alone = inside.head_ablation(model, images, labels.to(device)).cpu()
     names = model_input.class_names(about, model.head.out_features)
-    return AblationExplorer(model, model_input.as_read("images", images, about)[:count], labels[:count], names)
+    labels = labels.cpu()
+    every = predicted_right(model, images, labels, [])
+    data = {"alone": packed(alone), "labels": packed(labels.float()), "names": names, "every": every}
+    state = dict(off=[], answer={"off": [], "right": every})
+    return AblationExplorer(data, state, model=model, images=images, labels=labels, alone=alone, every=every)
+
+
+def predicted_right(model: VisionTransformer, images: Tensor, labels: Tensor, off: list[tuple[int, int]]) -> str:
+    """Return for every image whether the prediction is right without these heads: 1 or 0."""
+    silenced = inside.silence_heads(model, off)
+    with model_input.eval_mode(silenced):
+        right = silenced(images).argmax(dim=-1).cpu() == labels
+    return "".join(map(str, right.int().tolist()))
 
 
 class AblationExplorer(Explorer, kind="head_ablation"):
@@ -52,27 +68,6 @@ class AblationExplorer(Explorer, kind="head_ablation"):
     off = List(Tuple(Int(), Int())).tag(sync=True)
     answer = Dict().tag(sync=True)  # the heads that were off, and for each image "1" where the prediction is right
 
-    def __init__(self, model: VisionTransformer, images: Tensor, labels: Tensor, names: list[str]) -> None:
-        self.model, self.labels = model, labels.cpu()
-        with model_input.eval_mode(model) as device:
-            self._images = images.to(device)
-            self.alone = inside.head_ablation(model, self._images, labels.to(device)).cpu()
-        self._every = self._right([])
-        data = {
-            "alone": packed(self.alone),
-            "labels": packed(self.labels.float()),
-            "names": names,
-            "every": self._every,
-        }
-        super().__init__(data, off=[], answer={"off": [], "right": self._every})
-
-    def _right(self, off: list[tuple[int, int]]) -> str:
-        """Return for every image whether the prediction is right without these heads: 1 or 0."""
-        silenced = inside.silence_heads(self.model, off)
-        with model_input.eval_mode(silenced):
-            right = silenced(self._images).argmax(dim=-1).cpu() == self.labels
-        return "".join(map(str, right.int().tolist()))
-
     @validate("off")
     def _in_the_model(self, proposal: dict) -> list[tuple[int, int]]:
         arguments.heads_of(self.model, proposal["value"])
@@ -80,11 +75,12 @@ class AblationExplorer(Explorer, kind="head_ablation"):
 
     @observe("off")
     def _run(self, change: dict) -> None:
-        self.answer = {"off": self.off, "right": self._right(self.off)}
+        right = predicted_right(self.model, self.images, self.labels, self.off)
+        self.answer = {"off": self.off, "right": right}
 
     def compute(self) -> tuple[Tensor, str]:
         """Return for every image whether the prediction is right, and the accuracy in words."""
-        values, every = (torch.tensor([*map(int, right)]).double() for right in (self.answer["right"], self._every))
+        values, every = (torch.tensor([*map(int, right)]).double() for right in (self.answer["right"], self.every))
         which = "none" if not self.off else "one" if len(self.off) == 1 else "some"
         off = self.words[which].format(number=len(self.off), heads=self.alone.numel())
         facts = dict(right=percent(values.mean(), 1), every=percent(every.mean(), 1), count=len(values))

@@ -47,7 +47,8 @@ def attention(model: VisionTransformer, image: Float[Tensor, "c h w"], *, about:
         "grid": [gh, gw],
         "prediction": f"the model: {name}, {percent(probabilities[best])}",
     }
-    return AttentionExplorer(maps.double(), data)
+    state = dict(layer=len(maps) - 1, head="mean", rollout=False, selected=(gh // 2, gw // 2))
+    return AttentionExplorer(data, state, maps=maps.double())  # (layers, heads, s, s)
 
 
 def drawable(image: Tensor) -> Tensor:
@@ -62,14 +63,8 @@ class AttentionExplorer(GridExplorer, kind="attention"):
     """The image, the attention of one token, and that of every head of the layer."""
 
     layer = Int().tag(sync=True)
-    head = Any("mean").tag(sync=True)
-    rollout = Bool(False).tag(sync=True)
-
-    def __init__(self, maps: Tensor, data: dict) -> None:
-        self.maps = maps  # (layers, heads, s, s)
-        gh, gw = data["grid"]
-        state = dict(layer=len(maps) - 1, head="mean", rollout=False, selected=(gh // 2, gw // 2))
-        super().__init__(data, **state)
+    head = Any().tag(sync=True)
+    rollout = Bool().tag(sync=True)
 
     @validate("layer", "head")
     def _in_the_model(self, proposal: dict) -> int | str:

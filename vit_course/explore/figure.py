@@ -22,9 +22,13 @@ class Explorer(anywidget.AnyWidget):
 
     A kind of figure has a file in ``figures`` and its words in ``words.json``, which both sides fill in.
 
+    Args:
+        data: what the browser receives once: tensors, each by :func:`packed`, words, and other facts.
+        state: the attributes that can be chosen, and their first values.
+        **facts: other attributes, which only Python needs.
+
     Attributes:
         kind: the name of the function that makes it.
-        data: what the browser receives once: tensors, each by :func:`packed`, words, and other facts.
         choices: the names of the attributes that make up the state.
         values: the tensor that is drawn.
         text: what is seen, in words.
@@ -40,7 +44,8 @@ class Explorer(anywidget.AnyWidget):
             cls._kind, cls.words, cls._esm = kind, WORDS[kind], module(kind)
         super().__init_subclass__(**options)
 
-    def __init__(self, data: dict, **state: object) -> None:
+    def __init__(self, data: dict, state: dict, **facts: object) -> None:
+        vars(self).update(facts)  # before the state, which is checked by them
         super().__init__(kind=self._kind, data=data | {"words": self.words}, choices=list(state), **state)
 
     def compute(self) -> tuple[Tensor | None, str]:

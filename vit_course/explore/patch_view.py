@@ -36,22 +36,17 @@ def patches(image: Float[Tensor, "c h w"], *, patch_size: int | None = None) -> 
         raise ValueError(f"image must have sides with a common patch size; got {height} x {width}")
     if patch_size is None:
         patch_size = min(sizes, key=lambda p: abs(height // p - 6))
-    return PatchExplorer(image.detach().cpu(), sizes, patch_size)
+    arguments.one_of("patch_size", patch_size, sizes)
+    state = dict(patch_size=patch_size, order=ORDERS[0], selected=(height // patch_size // 2, width // patch_size // 2))
+    return PatchExplorer({"image": packed(image), "sizes": sizes}, state, image=image.detach().cpu(), sizes=sizes)
 
 
 class PatchExplorer(GridExplorer, kind="patches"):
     """The image cut into patches, one of them enlarged, its channels, and its vector."""
 
     patch_size = Int().tag(sync=True)
-    order = Enum(ORDERS, ORDERS[0]).tag(sync=True)
+    order = Enum(ORDERS).tag(sync=True)
     selected = Tuple(Int(), Int()).tag(sync=True)  # one always is
-
-    def __init__(self, image: Tensor, sizes: list[int], patch_size: int) -> None:
-        self.image, self.sizes = image, sizes
-        data = {"image": packed(image), "sizes": sizes}
-        self._fits({"value": patch_size})
-        middle = tuple(side // patch_size // 2 for side in image.shape[1:])
-        super().__init__(data, patch_size=patch_size, order=ORDERS[0], selected=middle)
 
     def grid(self) -> tuple[int, int]:
         """Return the rows and columns of patches."""
@@ -59,8 +54,7 @@ class PatchExplorer(GridExplorer, kind="patches"):
 
     @validate("patch_size")
     def _fits(self, proposal: dict) -> int:
-        if proposal["value"] not in self.sizes:
-            raise ValueError(f"patch_size must be one of {', '.join(map(str, self.sizes))}; got {proposal['value']!r}")
+        arguments.one_of("patch_size", proposal["value"], self.sizes)
         return proposal["value"]
 
     def compute(self) -> tuple[Tensor, str]:

@@ -53,8 +53,9 @@ def einops(
     arguments.one_of("reduction", reduction, REDUCTIONS)
     pattern = pattern or ("b c h w -> c h (b w)" if batch else "c h w -> h w c")
     written = ", ".join(f"{name}={size}" for name, size in sizes.items())
-    state = dict(operation=operation, pattern=pattern, sizes=written, reduction=reduction)
-    return PatternExplorer(image.detach().cpu(), state)
+    state = dict(operation=operation, pattern=pattern, sizes=written, reduction=reduction, selected=None)
+    data = {"image": packed(image), "most_values": MOST_VALUES}
+    return PatternExplorer(data, state, image=image.detach().cpu())
 
 
 class PatternExplorer(GridExplorer, kind="einops"):
@@ -64,10 +65,6 @@ class PatternExplorer(GridExplorer, kind="einops"):
     pattern = Unicode().tag(sync=True)
     sizes = Unicode().tag(sync=True)
     reduction = Enum(REDUCTIONS).tag(sync=True)
-
-    def __init__(self, image: Tensor, state: dict) -> None:
-        self.image = image
-        super().__init__({"image": packed(image), "most_values": MOST_VALUES}, **state, selected=None)
 
     def grid(self) -> tuple[int, int]:
         """Return the rows and columns of parts."""

@@ -21,17 +21,15 @@ def positions(model: VisionTransformer) -> Explorer:
         ValueError: not a Vision Transformer of this course.
     """
     arguments.vision_transformer(model)
-    grid = model.embedding.patch_embedding.grid_size
-    return PositionExplorer(model.embedding.pos_embedding[0].detach().cpu(), grid)
+    rows, columns = model.embedding.patch_embedding.grid_size
+    embeddings = model.embedding.pos_embedding[0].detach().cpu()
+    data = {"embeddings": packed(embeddings), "grid": [rows, columns]}
+    directions = F.normalize(embeddings.double(), dim=-1)
+    return PositionExplorer(data, dict(selected=(rows // 2, columns // 2)), directions=directions)
 
 
 class PositionExplorer(GridExplorer, kind="positions"):
     """The similarities of one position, and next to them those of every position, each a small map."""
-
-    def __init__(self, embeddings: Tensor, grid: tuple[int, int]) -> None:
-        self.directions = F.normalize(embeddings.double(), dim=-1)
-        data = {"embeddings": packed(embeddings), "grid": list(grid)}
-        super().__init__(data, selected=(grid[0] // 2, grid[1] // 2))
 
     def compute(self) -> tuple[Tensor, str]:
         """Return the similarities of the selected position and their summary."""
