@@ -258,7 +258,7 @@ def test_a_folder_that_cannot_be_written_to_ends_in_one_line(notebook, monkeypat
 
     notebook.keep("patchify")
     before = text()
-    monkeypatch.setattr(file.tempfile, "mkstemp", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(checks.CheckFailed, match=r"could not be written in .*: No space left on device\. Your part is"):
         notebook.keep("MLPBlock")
     assert text() == before

@@ -11,8 +11,9 @@ from vit_course.augmentation import shrunk
 from vit_course.train.loop import MODEL_SETTINGS
 from vit_course.train.muon import Muon, muon_groups
 from vit_course.train.recipes import PRESETS, preset
-from vit_course.transfer import POSITIONS, AnySize, resize_positions
+from vit_course.transfer import AnySize, resize_positions
 
+POSITIONS = "embedding.pos_embedding"
 SIZES = dict(patch_size=4, num_layers=2, num_heads=2, hidden_dim=16, mlp_dim=24, num_classes=5)
 SHAPES = {"digits": (1437, 1, 8, 8), "fashion_mnist": (60_000, 1, 28, 28), "cifar10": (50_000, 3, 32, 32)}
 

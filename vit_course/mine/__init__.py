@@ -92,7 +92,7 @@ def place() -> Path:
 
 
 def load() -> "Loaded":
-    """Return what is in the file now."""
+    """Return what is in the file now; nothing, if it cannot be read."""
     path = place().resolve()
     try:
         return loaded_text(file.read(path), path)
@@ -118,17 +118,14 @@ class Loaded:
         self.prints: dict[str, str] = {}  # fingerprints of the kept parts
         self.namespace = {name: value for module in REFERENCE for name, value in vars(module).items()}
         self.namespace["__name__"] = "my_vit"
-        try:
-            self.definitions = file.definitions(text)
-        except CheckFailed as failure:
-            self.definitions, self.trouble = {}, str(failure)
+        self.definitions = file.definitions(text)
         if self.definitions.keys() & PARTS.keys():
             self.run_all_but_the_parts()
             for name in PARTS:
                 self.add(name)
 
     def run_all_but_the_parts(self) -> None:
-        """Run the reader's imports, helpers and constants."""
+        """Run the reader's imports, helpers and constants; tracebacks show the lines of the file."""
         linecache.cache[str(self.path)] = (len(self.text), None, self.text.splitlines(keepends=True), str(self.path))
         body = [node for node in ast.parse(self.text).body if getattr(node, "name", None) not in PARTS]
         try:
@@ -148,14 +145,13 @@ class Loaded:
             try:
                 self.run([self.definitions[name]])
                 self.check(name, source)
+                self.kept.append(name)
+                self.mixed[name] = uses | {name}
+                return
             except CheckFailed as failure:
                 self.problems[name] = str(failure)
             except Exception as error:
                 self.problems[name] = sentence("mine.stopped", error=type(error).__name__, what=error)
-            else:
-                self.kept.append(name)
-                self.mixed[name] = uses | {name}
-                return
         reference = PARTS[name].reference
         source = inspect.getsource(reference)
         self.mixed[name] = self.parts_in(source) - {name}
@@ -183,7 +179,7 @@ class Loaded:
             raise CheckFailed(str(verdict))
         with suppress(OSError):  # a folder that cannot be written to makes things slower, not wrong
             passed.parent.mkdir(exist_ok=True)
-            file.write_atomically(passed, json.dumps(known | {name: key}))
+            passed.write_text(json.dumps(known | {name: key}), encoding="utf-8")  # if half is written, it is ignored
 
     def fingerprint(self, source: str) -> str:
         """Return a hash of all that a part depends on: helpers, the parts in it, and the course itself."""

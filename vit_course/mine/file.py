@@ -1,13 +1,12 @@
 """The text of ``my_vit.py``: what is in it, how a part is put into it, how it is written so that nothing is lost."""
 
 import ast
-import os
 import re
 import shutil
-import tempfile
 from datetime import datetime
 from pathlib import Path
 
+from vit_course.atomic import replacing
 from vit_course.checks.verdict import fail
 from vit_course.mine.parts import PARTS
 from vit_course.mine.source import Source, first_line, names_in
@@ -130,19 +129,7 @@ def write(path: Path, text: str, *, why: str) -> None:
         if path.exists():
             history.mkdir(exist_ok=True)
             shutil.copy2(path, history / f"{datetime.now():%Y-%m-%d_%H%M%S_%f}_before_{why}.py")
-        write_atomically(path, text)
+        with replacing(path) as partial:
+            partial.write_text(text, encoding="utf-8")
     except OSError as error:
         raise fail("mine.not_written", file=path.name, folder=path.parent, what=error.strerror or error) from error
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file next to the one it replaces, then exchange them, so that a full disk harms neither."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise

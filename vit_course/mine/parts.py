@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from types import ModuleType
 
 import torch
 from torch import nn
@@ -20,25 +19,23 @@ class Part:
     """A part of the model that the reader writes and keeps.
 
     Attributes:
-        name: of the function or class.
+        reference: the course's own version, a function or class of the same name.
         lesson: in which it is written, ``"02"``.
-        module: of the reference.
         check: what its values must pass.
         sizes: of a class, each to build one with whose attributes and first values can be compared.
         attributes: of a class, which later lessons read, or methods of images, which they call.
     """
 
-    name: str
+    reference: Callable
     lesson: str
-    module: ModuleType
     check: Callable
     sizes: Sequence[Mapping] = ()
     attributes: Sequence[str] = ()
 
     @property
-    def reference(self) -> Callable:
-        """The course's own version."""
-        return getattr(self.module, self.name)
+    def name(self) -> str:
+        """The name of the function or class."""
+        return self.reference.__name__
 
     def verify(self, subject: Callable) -> Verdict:
         """Run the part's check, under the part's own name; ``CheckFailed`` names what is wrong."""
@@ -47,28 +44,27 @@ class Part:
             with torch.random.fork_rng():
                 torch.manual_seed(0)
                 own, reference = subject(**sizes), self.reference(**sizes)
-            self.verify_start(own, reference)
-            self.verify_attributes(own, reference, sizes)  # last, because methods are compared with loaded weights
+            self._verify_start(own, reference)
+            self._verify_attributes(own, reference, sizes)  # last, because methods are compared with loaded weights
         return verdict
 
-    def verify_attributes(self, own: nn.Module, reference: nn.Module, sizes: Mapping) -> None:
+    def _verify_attributes(self, own: nn.Module, reference: nn.Module, sizes: Mapping) -> None:
         """Check what later lessons read, and the methods that they call."""
         for name in self.attributes:
             came, wanted = getattr(own, name, None), getattr(reference, name)
-            if callable(wanted) and callable(came):
+            if callable(wanted):
+                if not callable(came):
+                    raise fail("mine.no_method", part=self.name, name=name)
                 own.load_state_dict(reference.state_dict())
                 images = torch.rand(2, 3, 16, 16)
                 with torch.no_grad():
-                    came, wanted = came(images), wanted(images)
-                if not same(came, wanted):
-                    raise fail("mine.method", part=self.name, name=name)
-            elif callable(wanted):
-                raise fail("mine.no_method", part=self.name, name=name)
+                    if not same(came(images), wanted(images)):
+                        raise fail("mine.method", part=self.name, name=name)
             elif came != wanted:
                 said = ", ".join(f"{key}={value!r}" for key, value in sizes.items())
                 raise fail("mine.attribute", part=self.name, name=name, options=said, wanted=wanted, came=came)
 
-    def verify_start(self, own: nn.Module, reference: nn.Module) -> None:
+    def _verify_start(self, own: nn.Module, reference: nn.Module) -> None:
         """Check how large the first values of the parameters are, and that no two matrices start with the same ones.
 
         Both sides are drawn: their root mean squares differ by a share of 1 / √n, rarely by six times that; at most a
@@ -92,40 +88,34 @@ class Part:
 
 
 GRID = ("image_size", "patch_size", "in_channels", "grid_size")
+HEADS = ("num_heads", "attention_dropout")
 IMAGES = dict(image_size=16, patch_size=4, hidden_dim=192)
 RECTANGLES = IMAGES | dict(image_size=(16, 24))
-WIDTH = dict(hidden_dim=64)
-HEADS = dict(hidden_dim=64, num_heads=4)
+WIDTHS = dict(hidden_dim=64, mlp_dim=96)
+ATTENTION = dict(hidden_dim=64, num_heads=4)
 LAYERS = dict(num_layers=2, num_heads=4, mlp_dim=96)
 PARTS = {
     part.name: part
     for part in (
-        Part("patchify", "01", embedding, checks.patchify),
-        Part("PatchEmbedding", "02", embedding, checks.patch_embedding, [IMAGES, RECTANGLES], GRID),
-        Part("ImageEmbedding", "02", embedding, checks.image_embedding, [IMAGES]),
-        Part("attention_weights", "03", attention, checks.attention_weights),
-        Part("scaled_dot_product_attention", "03", attention, checks.scaled_dot_product_attention),
-        Part(
-            "MultiHeadSelfAttention",
-            "03",
-            attention,
-            checks.multi_head_attention,
-            [HEADS],
-            ["num_heads", "attention_dropout"],
-        ),
-        Part("MLPBlock", "04", encoder, checks.mlp_block, [WIDTH | dict(mlp_dim=96)]),
-        Part("EncoderBlock", "04", encoder, checks.encoder_block, [HEADS | dict(mlp_dim=96)]),
-        Part("Encoder", "04", encoder, checks.encoder, [WIDTH | LAYERS]),
-        Part("VisionTransformer", "05", model, checks.vision_transformer, [IMAGES | LAYERS], ["forward_features"]),
-        Part("train_step", "06", training, checks.train_step),
-        Part("learning_rate_schedule", "06", training, checks.learning_rate_schedule),
-        Part("evaluate", "06", training, checks.evaluate),
-        Part("replace_head", "08", transfer, checks.replace_head),
-        Part("fine_tune", "08", transfer, checks.fine_tune),
-        Part("resize_positions", "08", transfer, checks.resize_positions),
-        Part("attention_rollout", "09", inside, checks.attention_rollout),
-        Part("silence_heads", "09", inside, checks.silence_heads),
-        Part("attention_distance", "09", inside, checks.attention_distance),
-        Part("nearest", "09", inside, checks.nearest),
+        Part(embedding.patchify, "01", checks.patchify),
+        Part(embedding.PatchEmbedding, "02", checks.patch_embedding, [IMAGES, RECTANGLES], GRID),
+        Part(embedding.ImageEmbedding, "02", checks.image_embedding, [IMAGES]),
+        Part(attention.attention_weights, "03", checks.attention_weights),
+        Part(attention.scaled_dot_product_attention, "03", checks.scaled_dot_product_attention),
+        Part(attention.MultiHeadSelfAttention, "03", checks.multi_head_attention, [ATTENTION], HEADS),
+        Part(encoder.MLPBlock, "04", checks.mlp_block, [WIDTHS]),
+        Part(encoder.EncoderBlock, "04", checks.encoder_block, [WIDTHS | ATTENTION]),
+        Part(encoder.Encoder, "04", checks.encoder, [WIDTHS | LAYERS]),
+        Part(model.VisionTransformer, "05", checks.vision_transformer, [IMAGES | LAYERS], ["forward_features"]),
+        Part(training.train_step, "06", checks.train_step),
+        Part(training.learning_rate_schedule, "06", checks.learning_rate_schedule),
+        Part(training.evaluate, "06", checks.evaluate),
+        Part(transfer.replace_head, "08", checks.replace_head),
+        Part(transfer.fine_tune, "08", checks.fine_tune),
+        Part(transfer.resize_positions, "08", checks.resize_positions),
+        Part(inside.attention_rollout, "09", checks.attention_rollout),
+        Part(inside.silence_heads, "09", checks.silence_heads),
+        Part(inside.attention_distance, "09", checks.attention_distance),
+        Part(inside.nearest, "09", checks.nearest),
     )
 }
