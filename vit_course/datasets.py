@@ -133,11 +133,14 @@ def published_files(name: str, root: str | Path | None) -> dict[str, bytes]:
     contents = {}
     for offered in published.downloads:
         held = [file for file in published.files if offered in (f"{file}.gz", ARCHIVE)]
-        unpacked = [held[0], f"cifar-10-batches-bin/{held[0]}"] if offered == ARCHIVE else [held[0]]
-        forms = [*unpacked, offered]
+        forms = [held[0], f"cifar-10-batches-bin/{held[0]}", offered]
         found = [path for place in places for form in forms for path in (place / form, place / name / form)]
         path = next(filter(Path.is_file, found), None) or _downloaded(published, offered, target, places)
-        contents |= {file: _verified(path, file, raw, published) for file, raw in _unpacked(path, held).items()}
+        contents |= _unpacked(path, held)
+        for file in held:
+            got, expected = hashlib.sha256(contents[file]).hexdigest(), published.files[file]
+            if got != expected:
+                raise ValueError(f"{path} is not the published file: expected sha256 {expected}, got {got}: {AGAIN}")
     return contents
 
 
@@ -152,13 +155,6 @@ def _unpacked(path: Path, names: list[str]) -> dict[str, bytes]:
         return {name: path.with_name(name).read_bytes() for name in names}
     except (OSError, EOFError, KeyError, tarfile.TarError, zlib.error) as error:
         raise ValueError(f"{path} cannot be unpacked ({error}): {AGAIN}") from error
-
-
-def _verified(path: Path, name: str, contents: bytes, published: Published) -> bytes:
-    got, expected = hashlib.sha256(contents).hexdigest(), published.files[name]
-    if got != expected:
-        raise ValueError(f"{path} is not the published file: expected sha256 {expected}, got {got}: {AGAIN}")
-    return contents
 
 
 def _downloaded(published: Published, file: str, target: Path, places: list[Path]) -> Path:

@@ -4,8 +4,8 @@ Each thing has the same color in every figure of ``img/`` and in every plot of t
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
-from functools import cache
 
 import torch.nn.functional as F
 from einops import rearrange
@@ -69,30 +69,20 @@ def subplots(rows: int = 1, columns: int = 1, *, size: tuple[float, float] | Non
     import matplotlib.pyplot as plt
 
     plt.rcParams.update(STYLE)  # for good: titles and labels read it when they are set
-    return plt.subplots(rows, columns, figsize=size, FigureClass=_described_figure(), **options)
-
-
-@cache
-def _described_figure() -> type:
-    from matplotlib.figure import Figure
-
-    class DescribedFigure(Figure):
-        def __repr__(self) -> str:
-            return describe(self)
-
-    return DescribedFigure
+    described = type("DescribedFigure", (plt.Figure,), {"__repr__": describe})
+    return plt.subplots(rows, columns, figsize=size, FigureClass=described, **options)
 
 
 def describe(figure) -> str:
     """Describe in one line what a figure shows: kinds, titles, axes and legends, such as ``Figure: picture "T"``."""
-    parts = [_line(figure.get_suptitle())] if figure.get_suptitle() else []
-    unnamed: dict[tuple[int, str], int] = {}
+    parts = list(filter(None, [_line(figure.get_suptitle())]))
+    unnamed = Counter()
     for axes in figure.axes:
         count, kind = _content(axes)
         if words := _words(axes):
             parts.append(f"{_counted(count, kind)} {words}".replace(" :", ":").strip())
         elif count:
-            unnamed[count, kind] = unnamed.get((count, kind), 0) + 1
+            unnamed[count, kind] += 1
     for (count, kind), times in unnamed.items():
         parts.append(_counted(times, kind) if count == 1 else f"{times} times " * (times > 1) + _counted(count, kind))
     if len(parts) > 12:

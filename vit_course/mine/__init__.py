@@ -17,6 +17,8 @@ from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
 
+from filelock import FileLock
+
 from vit_course.checks.learner import shown
 from vit_course.checks.verdict import CheckFailed, Verdict, fail, sentence
 from vit_course.mine import file
@@ -56,14 +58,19 @@ def _checked_and_kept(name: str, subject: Callable) -> Verdict:
     if not verdict.passed or getattr(subject, "__module__", "") == "my_vit":
         return verdict
     source, path = source_of(subject), place()
-    with _locked(path):
-        before = file.read(path)
-        text = file.with_part(before, source)
-        if text != before:
-            loaded = Loaded(text, path)
-            if name in loaded.problems:
-                raise fail("mine.not_alone", name=name, problem=loaded.problems[name])
-            file.write(path, text, why=name)
+    try:
+        (path.parent / file.HISTORY).mkdir(exist_ok=True)
+        with FileLock(path.parent / file.HISTORY / "lock", timeout=30):  # another notebook may keep a part as well
+            before = file.read(path)
+            text = file.with_part(before, source)
+            if text != before:
+                loaded = Loaded(text, path)
+                if name in loaded.problems:
+                    raise fail("mine.not_alone", name=name, problem=loaded.problems[name])
+                file.write(path, text, why=name)
+    except OSError as error:
+        said = dict(file=path.name, folder=path.parent.resolve(), what=error.strerror or error)
+        raise fail("mine.not_written", **said) from error
     kept = len(load().kept)
     said = sentence("mine.kept", name=name, kept=kept, total=len(PARTS))
     return Verdict(f"{verdict}\n{said}" + sentence("mine.all_kept") * (kept == len(PARTS)))
@@ -262,15 +269,3 @@ def _course_fingerprint() -> str:
     """Return a hash of the course's modules and checks: a new version of the course checks kept parts again."""
     files = sorted(path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".toml"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
-
-
-def _locked(path: Path) -> object:
-    """Return a lock, so that two notebooks do not change the file at the same time."""
-    from filelock import FileLock
-
-    try:
-        (path.parent / file.HISTORY).mkdir(exist_ok=True)
-        return FileLock(path.parent / file.HISTORY / "lock", timeout=30)
-    except OSError as error:
-        folder = path.parent.resolve()
-        raise fail("mine.not_written", file=path.name, folder=folder, what=error.strerror) from error

@@ -124,12 +124,7 @@ def read(path: Path) -> str:
 
 def write(path: Path, text: str, *, why: str) -> None:
     """Write the file in one step; the version before it goes to the history folder first."""
-    history = path.parent / HISTORY
-    try:
-        if path.exists():
-            history.mkdir(exist_ok=True)
-            shutil.copy2(path, history / f"{datetime.now():%Y-%m-%d_%H%M%S_%f}_before_{why}.py")
-        with replacing(path) as partial:
-            partial.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise fail("mine.not_written", file=path.name, folder=path.parent, what=error.strerror or error) from error
+    if path.exists():
+        shutil.copy2(path, path.parent / HISTORY / f"{datetime.now():%Y-%m-%d_%H%M%S_%f}_before_{why}.py")
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")

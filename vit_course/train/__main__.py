@@ -76,7 +76,7 @@ def run(options: argparse.Namespace, folder: RunFolder, processes: Processes) ->
     if stored and not options.resume:
         raise ValueError(f"{folder.path} already contains a run: continue it with --resume, or choose another --out")
     config = new_config(options, stored)
-    trainer = None if result else Trainer(config, folder, processes, options.checkpoint_steps)
+    trainer = None if result else Trainer(config, folder, options.checkpoint_steps)
     session = describe(config.device) | dict(threads=config.threads, processes=processes.count)
     processes.means(0.0)  # nothing is written before all processes have accepted the run
     if processes.first:

@@ -33,12 +33,10 @@ class Trainer:
     A checkpoint is written after every epoch, and every ``checkpoint_steps`` steps in between.
     """
 
-    def __init__(
-        self, config: Config, folder: RunFolder, processes: Processes | None = None, checkpoint_steps: int = 200
-    ) -> None:
+    def __init__(self, config: Config, folder: RunFolder, checkpoint_steps: int = 200) -> None:
         arguments.whole_number("checkpoint_steps", checkpoint_steps)
         self.config, self.recipe, self.folder, self.checkpoint_steps = config, config.recipe, folder, checkpoint_steps
-        self.processes = processes or Processes()
+        self.processes = Processes()
         started = time.perf_counter()
         self.stop_requested = self.stopping = False  # in this process; agreed by all processes
         torch.set_num_threads(config.threads)
@@ -127,9 +125,10 @@ class Trainer:
         generator = self.generator("augmentation", step)
         images = random_flip(images, generator) if recipe.flip else images
         images = random_crop(images, recipe.crop, generator) if recipe.crop else images
-        images, labels = self.processes.share(images), self.processes.share(labels)
+        count, rank = self.processes.count, self.processes.rank
+        images, labels = (part.tensor_split(count)[rank] for part in (images, labels))
         images = shrunk(images, recipe.small_side) if step < recipe.small_share * self.total_steps else images
-        torch.manual_seed(self.generator("dropout", step, self.processes.rank).initial_seed())
+        torch.manual_seed(self.generator("dropout", step, rank).initial_seed())
         options = dict(label_smoothing=recipe.label_smoothing, max_grad_norm=recipe.max_grad_norm)
         loss = regularized_train_step(self.trained, self.optimizer, images, labels, **options)
         loss, stops = self.processes.means(loss, float(self.stop_requested))

@@ -42,7 +42,7 @@ class Muon(torch.optim.AdamW):
             for weight in group["params"] if group.get("parts") else []:
                 same_shape[weight.shape].append(weight)
             for weights in same_shape.values():  # together, which is faster
-                updates = torch.stack([self._momentum(weight) for weight in weights]).unflatten(1, (group["parts"], -1))
+                updates = torch.stack([self._update(weight) for weight in weights]).unflatten(1, (group["parts"], -1))
                 length = 0.2 * max(updates.shape[2:]) ** 0.5
                 for weight, update in zip(weights, orthogonalized(updates).flatten(1, 2), strict=True):
                     weight.mul_(1 - group["lr"] * group["weight_decay"])
@@ -50,7 +50,7 @@ class Muon(torch.optim.AdamW):
                     weight.grad = None  # AdamW passes over parameters without a gradient
         super().step()
 
-    def _momentum(self, weight: Tensor) -> Tensor:
+    def _update(self, weight: Tensor) -> Tensor:
         state = self.state[weight]
         if not state:  # AdamW expects a count of steps in every state that it loads
             state.update(step=torch.tensor(0.0), momentum=torch.zeros_like(weight))

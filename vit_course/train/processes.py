@@ -1,4 +1,4 @@
-"""One training run over several processes: which process this is, its share of a batch, and means over all of them."""
+"""One training run over several processes: which process this is, and means over all of them."""
 
 import os
 import signal
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor
 from torch import distributed as dist
 
 
@@ -22,10 +21,6 @@ class Processes:
         self.rank, self.local_rank = int(os.environ.get("RANK", 0)), int(os.environ.get("LOCAL_RANK", 0))
         self.count = int(os.environ.get("WORLD_SIZE", 1))
         self.first = self.rank == 0
-
-    def share(self, batch: Tensor) -> Tensor:
-        """Return this process's part of a batch; ``count`` must divide its length."""
-        return batch.tensor_split(self.count)[self.rank]
 
     def means(self, *values: float) -> list[float]:
         """Return the mean of each number over all processes. All must call it, and all wait for the last one."""
