@@ -37,17 +37,15 @@ def head_ablation(
     Raises:
         ValueError: a model, images or labels of another kind or size.
     """
-    arguments.vision_transformer(model)
-    model_input.check_size("images", images, model, "b c h w")
+    images = model_input.as_read("images", images, "b c h w", model, about)
     arguments.one_label_an_image(images, labels)
     arguments.label_range(labels, model.head.out_features)
     count = arguments.whole_number("count", count)
-    images, labels = model_input.as_read("images", images, about)[:count], labels[:count]
+    images, labels = images[:count], labels[:count].cpu()
     with model_input.eval_mode(model) as device:
         images = images.to(device)
         alone = inside.head_ablation(model, images, labels.to(device)).cpu()
     names = model_input.class_names(about, model.head.out_features)
-    labels = labels.cpu()
     every = predicted_right(model, images, labels, [])
     data = {"alone": packed(alone), "labels": packed(labels.float()), "names": names, "every": every}
     state = dict(off=[], answer={"off": [], "right": every})

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from traitlets import Any, Bool, Int, validate
 
-from vit_course import VisionTransformer, arguments, inside
+from vit_course import VisionTransformer, inside
 from vit_course.explore import model_input
 from vit_course.explore.figure import Explorer, GridExplorer, packed, percent
 
@@ -32,9 +32,7 @@ def attention(model: VisionTransformer, image: Float[Tensor, "c h w"], *, about:
     Raises:
         ValueError: a model or an image of another kind or size, or an image outside [0, 1] though ``about`` is given.
     """
-    arguments.vision_transformer(model)
-    model_input.check_size("image", image, model, "c h w")
-    images = model_input.as_read("image", image, about)[None]
+    images = model_input.as_read("image", image, "c h w", model, about)[None]
     with model_input.eval_mode(model) as device:
         maps = torch.cat(inside.attention_maps(model, images.to(device))).cpu().half()
         probabilities = model(images.to(device))[0].softmax(dim=-1).cpu()

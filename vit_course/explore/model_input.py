@@ -9,13 +9,6 @@ from torch import Tensor
 from vit_course import VisionTransformer, arguments
 
 
-def check_size(name: str, images: object, model: VisionTransformer, axes: str) -> None:
-    """Check an image ``"c h w"`` or a batch ``"b c h w"``: it has the model's channels and size."""
-    embedding = model.embedding.patch_embedding
-    sizes = (embedding.in_channels, *embedding.image_size)
-    arguments.shaped(name, images, axes, (None,) * (len(axes.split()) - 3) + sizes)
-
-
 def check_range(name: str, images: Tensor, where: str = "") -> None:
     """Check that all values are in [0, 1]."""
     if not images.numel() or not (images.min() >= 0 and images.max() <= 1):
@@ -23,8 +16,16 @@ def check_range(name: str, images: Tensor, where: str = "") -> None:
         raise ValueError(f"{name} must hold values in [0, 1]{where}; got {came}")
 
 
-def as_read(name: str, images: Tensor, about: Mapping | None) -> Tensor:
-    """Return images as the model reads them: normalized by what ``about`` holds, or as they are."""
+def as_read(name: str, images: Tensor, axes: str, model: VisionTransformer, about: Mapping | None) -> Tensor:
+    """Return an image ``"c h w"`` or a batch ``"b c h w"`` as the model reads it: normalized by ``about``, or as it is.
+
+    Raises:
+        ValueError: not a model, images of another size than the model's, or outside [0, 1] though ``about`` is given.
+    """
+    arguments.vision_transformer(model)
+    embedding = model.embedding.patch_embedding
+    batch = (None,) * axes.count("b")
+    arguments.shaped(name, images, axes, (*batch, embedding.in_channels, *embedding.image_size))
     images = images.detach()
     if about is None:
         return images
