@@ -75,7 +75,7 @@ def subplots(rows: int = 1, columns: int = 1, *, size: tuple[float, float] | Non
 
 def describe(figure) -> str:
     """Describe in one line what a figure shows: kinds, titles, axes and legends, such as ``Figure: picture "T"``."""
-    parts = list(filter(None, [_line(figure.get_suptitle())]))
+    parts = list(filter(None, [figure.get_suptitle().strip()]))
     unnamed = Counter()
     for axes in figure.axes:
         count, kind = _content(axes)
@@ -87,7 +87,7 @@ def describe(figure) -> str:
         parts.append(_counted(times, kind) if count == 1 else f"{times} times " * (times > 1) + _counted(count, kind))
     if len(parts) > 12:
         parts[12:] = [f"and {len(parts) - 12} more"]
-    return "Figure: " + "; ".join(parts or ["nothing yet"])
+    return " ".join(f"Figure: {'; '.join(parts or ['nothing yet'])}".split())  # in one line
 
 
 def _content(axes) -> tuple[int, str]:
@@ -104,11 +104,10 @@ def _content(axes) -> tuple[int, str]:
 
 def _words(axes) -> str:
     """Give the title, the names of both axes, the legend's entries, and the words written into the axes."""
-    title = _line(" ".join(axes.get_title(place) for place in ("left", "center", "right")))
-    names = " against ".join(filter(None, map(_line, (axes.get_ylabel(), axes.get_xlabel()))))
-    entries = axes.get_legend().get_texts() if axes.get_legend() else axes.texts
-    entries = [_line(entry.get_text()) for entry in entries]
-    entries = [entry for entry in entries if re.search(r"[^\W\d]", entry)]  # numbers in cells are not words
+    title = " ".join(axes.get_title(place) for place in ("left", "center", "right")).strip()
+    names = " against ".join(filter(None, (axes.get_ylabel().strip(), axes.get_xlabel().strip())))
+    texts = axes.get_legend().get_texts() if axes.get_legend() else axes.texts
+    entries = [text.get_text().strip() for text in texts if re.search(r"[^\W\d]", text.get_text())]  # words, no numbers
     head = " ".join(filter(None, [f'"{title}"' if title else "", f"({names})" if names else ""]))
     return head + (": " + ", ".join(entries[:8]) if entries else "")
 
@@ -116,10 +115,6 @@ def _words(axes) -> str:
 def _counted(count: int, kind: str) -> str:
     plural = "clouds of points" if kind == "cloud of points" else f"{kind}s"
     return f"{count} {plural}" if count > 1 else kind
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def show_image(axes, image: Tensor, title: str = "") -> None:
