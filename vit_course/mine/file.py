@@ -78,10 +78,8 @@ def _with_definition(text: str, name: str, source: str, before: str = "") -> str
 def _place_of(name: str, found: dict[str, ast.stmt], lines: list[str]) -> int:
     order = list(PARTS)
     earlier = [node.end_lineno for other, node in found.items() if other in order[: order.index(name)]]
-    if earlier:
-        return max(earlier)
-    later = [first_line(node, lines) for other, node in found.items()]
-    return min(later, default=len(lines))
+    later = [first_line(node, lines) for node in found.values()]
+    return max(earlier) if earlier else min(later, default=len(lines))
 
 
 def _with_import(text: str, line: str) -> str:
@@ -100,11 +98,8 @@ def _with_import(text: str, line: str) -> str:
     docstring = tree.body[0].end_lineno if tree.body and isinstance(tree.body[0], ast.Expr) else 0
     place = max(earlier, default=min([node.lineno - 1 for node in imports.values()], default=docstring))
     new = line + "\n"
-    neighbors = {_import_rank(old)[0] for old in imports}
-    if not imports or (earlier and _import_rank(line)[0] not in neighbors):
-        new = "\n" + new  # a group of its own
-    elif _import_rank(line)[0] not in neighbors:
-        new += "\n"
+    if _import_rank(line)[0] not in {_import_rank(old)[0] for old in imports}:  # a group of its own
+        new = new + "\n" if imports and not earlier else "\n" + new
     return "".join([*lines[:place], new, *lines[place:]])
 
 
