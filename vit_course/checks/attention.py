@@ -4,14 +4,13 @@ from collections.abc import Sequence
 
 import torch
 from einops import repeat
-from torch import Tensor, nn
+from torch import Tensor
 
 import vit_course
 from vit_course import attention
 from vit_course.checks import twins
 from vit_course.checks.compare import formula
 from vit_course.checks.declare import Case, declare
-from vit_course.checks.dropout import RATE
 from vit_course.checks.embedding import drawn, modes
 from vit_course.checks.trace import forbids
 
@@ -83,20 +82,18 @@ def marked_tokens(images: int = 100) -> Tensor:
     return repeat(torch.eye(KEYS), "j key -> b j (six key)", b=images, six=6).contiguous()
 
 
-def reveal_weights(layer: nn.Module) -> None:
-    """Make every score one number, and the output of attention show the weights, plus ``BIAS``.
+def revealing(d: int) -> dict[str, float | Tensor]:
+    """Return parameters with which every score is one number, and attention's output shows the weights, plus ``BIAS``.
 
     Token j adds 1 to a feature of its key and takes 1 from the next one: only a query that is dropped tells keys apart.
     """
-    d = layer.qkv.in_features
     keys = torch.zeros(d, d)
     keys[: 2 * KEYS, :KEYS] = torch.kron(torch.eye(KEYS), torch.tensor([[1.0], [-1.0]]))
-    layer.qkv.weight.copy_(torch.cat([torch.zeros(d, d), keys, torch.eye(d)]))
-    layer.qkv.bias.copy_(torch.cat([torch.ones(2 * d), torch.zeros(d)]))
-    layer.out_proj.weight.copy_(torch.eye(d))
-    layer.out_proj.bias.fill_(BIAS)
+    weight, bias = torch.cat([torch.zeros(d, d), keys, torch.eye(d)]), torch.cat([torch.ones(2 * d), torch.zeros(d)])
+    return {"qkv.weight": weight, "qkv.bias": bias, "out_proj.weight": 1.0, "out_proj.bias": BIAS}
 
 
+MARKED = dict(hidden_dim=48, num_heads=3)
 HEADS = "split_heads merge_heads attention_weights scaled_dot_product_attention attention_dropout"
 LAYER = ["split_heads.parts", *STAGES, OUT, "merge_heads.merged"]
 declare(
@@ -105,15 +102,7 @@ declare(
     [
         TOKENS,
         modes(TOKENS[0].options, TOKENS[0].args[0], "attention_dropout"),
-        [
-            drawn(
-                f"train mode, attention_dropout={RATE}",
-                marked_tokens(),
-                dict(hidden_dim=48, num_heads=3, attention_dropout=RATE),
-                reveal_weights,
-                fault="dropout.attention_elsewhere",
-            )
-        ],
+        [drawn("train mode", "attention_dropout", marked_tokens(), MARKED, revealing(48), fault="attention_elsewhere")],
     ],
     mistakes=f"multi_head_attention {HEADS}",
     stages=LAYER,

@@ -51,6 +51,7 @@ TO_EMBED = [
     _sized("a batch of one", (1, 3, 4, 12), image_size=(4, 12), patch_size=4, hidden_dim=6),
 ]
 MANY = dict(image_size=16, patch_size=2, hidden_dim=64)  # with eight images: tens of thousands of values
+LAST = ("ln.weight", "encoder.ln.weight", "head.weight")  # what comes after all blocks: it changes little where it is 1
 NORMALIZATIONS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d)
 
 
@@ -108,10 +109,29 @@ def modes(options: dict, x: Tensor, *arguments: str) -> list[Case]:
     ]  # fmt: skip
 
 
-def drawn(label: str, x: Tensor, options: dict, weights: Callable[[nn.Module], object], **rest: object) -> Case:
-    """Return a case in train mode, whose output takes few values."""
-    rest = {"shows": draws, "fault": "dropout.elsewhere"} | rest
-    return Case(label, (x,), options=options, training=True, weights=weights, **rest)
+def drawn(
+    where: str, rates: str, x: Tensor, options: dict, values: dict, shows: Callable = draws, fault: str = "elsewhere"
+) -> Case:
+    """Return a case in train mode with dropout at these rates, for arguments by name; the output takes few values.
+
+    All parameters are zeros but for ``values``: matrices, or multiples of the identity and, for vectors, of ones.
+    ``fault`` is the sentence, in its section, for a failure that no known mistake explains.
+    """
+
+    def weights(module: nn.Module) -> None:
+        for name, parameter in module.named_parameters():
+            value = values.get(name, float(name in LAST))
+            whole = parameter.ndim != 2 or (isinstance(value, Tensor) and value.ndim == 2)
+            parameter.copy_(value if whole else value * torch.eye(*parameter.shape))
+
+    options = options | dict.fromkeys(rates.split(), RATE)
+    label = ", ".join([where, *(f"{name}={RATE}" for name in rates.split())])
+    return Case(label, (x,), {}, options, True, weights, shows, f"dropout.{fault}")
+
+
+def of(part: str, values: dict) -> dict:
+    """Return values of a part's parameters, by their names in the whole."""
+    return {f"{part}.{name}": value for name, value in values.items()}
 
 
 declare(
@@ -126,12 +146,9 @@ declare(
 # --- the whole of Eq. 1 ----------------------------------------------------------------------------------------------
 
 
-def _ones_and_halves(module: nn.Module) -> None:
-    # every token is 1 before the positions, and every position is 0.5
-    module.patch_embedding.projection.weight.fill_(0.5 / module.patch_embedding.projection.in_features)
-    module.patch_embedding.projection.bias.fill_(0.5)
-    module.class_token.fill_(1.0)
-    module.pos_embedding.fill_(0.5)
+# Every token is 1 before the positions, and every position is 0.5.
+PROJECTION = {"weight": torch.full((64, 12), 0.5 / 12), "bias": 0.5}
+ONES_AND_HALVES = of("patch_embedding.projection", PROJECTION) | {"class_token": 1.0, "pos_embedding": 0.5}
 
 
 def _starts_small(cls: type[nn.Module], mapping: Mapping) -> None:
@@ -155,7 +172,7 @@ declare(
     [
         TO_EMBED,
         modes(MANY, formula(8, 3, 16, 16), "dropout"),
-        [drawn(f"train mode, dropout={RATE}", torch.ones(8, 3, 16, 16), MANY | dict(dropout=RATE), _ones_and_halves)],
+        [drawn("train mode", "dropout", torch.ones(8, 3, 16, 16), MANY, ONES_AND_HALVES)],
     ],
     mistakes="image_embedding patch_embedding patchify drop",
     stages=["patch_embedding.patches", "patch_embedding.tokens", "tokens", "summed"],

@@ -8,8 +8,8 @@ from torch import nn
 import vit_course
 from vit_course.checks.compare import formula
 from vit_course.checks.declare import Case, declare
-from vit_course.checks.embedding import modes
-from vit_course.checks.encoder import BLOCK, PARTS, TWO_BLOCKS, WIDTH, alone, places, quiet
+from vit_course.checks.embedding import drawn, modes
+from vit_course.checks.encoder import BLOCK, PARTS, TWO_BLOCKS, WIDTH, kept, places, quiet
 from vit_course.checks.modules import Mapping, build, own_names
 from vit_course.checks.verdict import CheckFailed, fail
 
@@ -61,9 +61,9 @@ declare(
         [replace(IMAGES[0], label="tokens of tiny variance", weights=quiet, fault="declare.eps")],
         modes(IMAGES[0].options, IMAGES[0].args[0], "dropout", "attention_dropout"),
         [
-            alone("the encoder's output", "head", BLANK, SIZES, shows=lambda logits: logits, encoder_ln_bias=1.0),
-            alone("the positions", "positions", BLANK, SIZES, embedding_pos_embedding=1.0),
-            *places("encoder_layers", (BLANK, SIZES), (torch.zeros(120, 1, 4, 4), SIZES | dict(image_size=4))),
+            drawn("the encoder's output alone", "dropout", BLANK, SIZES, {"encoder.ln.bias": 1.0}, Case.shows, "head"),
+            drawn("the positions alone", "dropout", BLANK, SIZES, {"embedding.pos_embedding": 1.0}, kept, "positions"),
+            *places("encoder.layers", (BLANK, SIZES), (torch.zeros(360, 1, 4, 4), SIZES | dict(image_size=4))),
         ],
     ],
     mistakes=f"vision_transformer image_embedding encoder drop_lost {PARTS} patch_embedding patchify",
