@@ -5,7 +5,6 @@ Anything else that is wrong is refused, and the message names it. If one of a ca
 not say which one is left, because finding it is the exercise.
 """
 
-from collections import namedtuple
 from collections.abc import Callable
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 
 from vit_course.checks import twins
 from vit_course.checks.attention import STAGES, queries_and_keys, tensors
-from vit_course.checks.compare import formula, same, set_parameters
+from vit_course.checks.compare import formula, named, same, set_parameters
 from vit_course.checks.declare import Case, Check, declare
 from vit_course.checks.learner import check, running, shown
 from vit_course.checks.modules import Mapping, build
@@ -195,16 +194,14 @@ ROTATED = [
 ]
 
 
-Mixed = namedtuple("Mixed", "images label_weight")  # what CutMix returns
-
-
-def _mixed(function: Callable, case: Case) -> object:
+def _mixed(function: Callable, case: Case) -> dict[str, object]:
     """Return the learner's pair with names, and the weight as a number, for messages."""
     result = function(*case.args)
     if not isinstance(result, tuple) or len(result) != 2:
-        return result
+        raise fail("clinic.two_results", came=named(result))
     images, weight = result
-    return Mixed(images, weight.item() if isinstance(weight, Tensor) and weight.numel() == 1 else weight)
+    is_number = isinstance(weight, Tensor) and weight.numel() == 1
+    return {"images": images, "label weight": weight.item() if is_number else weight}
 
 
 BACKGROUND = formula(2, 1, 8, 16).where(torch.arange(16) % 4 == 0, 0.5)

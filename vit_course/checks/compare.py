@@ -42,8 +42,9 @@ def same(actual: object, expected: object) -> bool:
         return expected.matches(actual)
     if not alike(actual, expected):
         return False
-    if isinstance(expected, (tuple, list)):
-        return len(actual) == len(expected) and all(same(a, e) for a, e in zip(actual, expected, strict=True))
+    if isinstance(expected, (tuple, list, dict)):
+        pairs = _pairs(actual, expected)
+        return pairs is not None and all(same(a, e) for a, e in pairs.values())
     if not (is_array(expected) or _is_scalar(expected)):
         return actual == expected
     actual, expected = as_tensor(actual), as_tensor(expected)
@@ -56,6 +57,12 @@ def alike(actual: object, expected: object) -> bool:
         return _is_scalar(actual)
     kinds = (Tensor, np.ndarray, (tuple, list), type(expected))
     return next(isinstance(actual, kind) for kind in kinds if isinstance(expected, kind))
+
+
+def _pairs(actual: object, expected: tuple | list | dict) -> dict[object, tuple] | None:
+    """Return the parts of two results side by side, by name or place; None if one has others than the other."""
+    own, wanted = (parts if isinstance(parts, dict) else dict(enumerate(parts)) for parts in (actual, expected))
+    return {key: (own[key], wanted[key]) for key in wanted} if own.keys() == wanted.keys() else None
 
 
 def is_array(value: object) -> bool:
@@ -86,11 +93,11 @@ def differs(actual: Tensor, expected: Tensor) -> Tensor:
 
 def describe(actual: object, expected: object) -> str:
     """Say in few words what was expected and what came: types, then shapes, then the first value that differs."""
-    if isinstance(expected, (tuple, list)) and alike(actual, expected) and len(actual) == len(expected):
-        place = next(k for k, (a, e) in enumerate(zip(actual, expected, strict=True)) if not same(a, e))
-        names = getattr(expected, "_fields", ())
-        name = names[place].replace("_", " ") if names else sentence("compare.part", place=place)
-        return f"{name}: {describe(actual[place], expected[place])}"
+    pairs = _pairs(actual, expected) if isinstance(expected, (tuple, list, dict)) and alike(actual, expected) else {}
+    for key, (one, right) in (pairs or {}).items():
+        if not same(one, right):
+            name = key if isinstance(expected, dict) else sentence("compare.part", place=key)
+            return f"{name}: {describe(one, right)}"
     if not alike(actual, expected) or not (is_array(expected) or _is_scalar(expected)):
         return sentence("compare.values", wanted=named(expected), came=named(actual))
     actual, expected = as_tensor(actual), as_tensor(expected)
@@ -144,19 +151,16 @@ def unchanged(before: object, after: object) -> bool:
 # --- what can be said of wrong values without knowing the mistake ----------------------------------------------------
 
 
-def fact(results: Sequence, expected: Sequence, given: Sequence[Sequence]) -> str:
-    """Return what all pairs of results and expected tensors have in common, if the evidence is clear; else "".
+def fact(tried: Sequence) -> str:
+    """Return what all results have in common with what is wanted, if the evidence is clear; else "".
 
     Args:
-        results: what came.
-        expected: what was wanted.
-        given: for each pair the tensors that were given, which tell whether values were only reshaped.
+        tried: :class:`vit_course.checks.declare.Tried`; their cases' tensors tell whether values were only reshaped.
     """
-    both = list(zip(results, expected, strict=True))
-    pairs = [(as_tensor(r).detach(), as_tensor(e)) for r, e in both if is_array(e) and alike(r, e)]
-    if len(pairs) < len(both) or not all(r.numel() == e.numel() >= 4 for r, e in pairs):
+    if not all(is_array(one.wanted) and alike(one.came, one.wanted) for one in tried):
         return ""
-    if all(same(r, e) for r, e in pairs):
+    pairs = [(as_tensor(one.came).detach(), as_tensor(one.wanted)) for one in tried]
+    if not all(r.numel() == e.numel() >= 4 for r, e in pairs):
         return ""
     if all(same(r.reshape(e.shape), e) for r, e in pairs):
         return sentence("facts.shape")
@@ -165,9 +169,9 @@ def fact(results: Sequence, expected: Sequence, given: Sequence[Sequence]) -> st
     if any(all(same(r.permute(order), e) for r, e in pairs) for order in orders):
         return sentence("facts.axes")
     if all(same(r.flatten().sort().values, e.flatten().sort().values) for r, e in pairs):
+        given = [map(as_tensor, filter(is_array, one.case.args)) for one in tried]
         reshaped = all(
-            any(same(r.flatten(), as_tensor(arg).flatten()) for arg in args)
-            for (r, _), args in zip(pairs, given, strict=True)
+            any(same(r.flatten(), arg.flatten()) for arg in args) for (r, _), args in zip(pairs, given, strict=True)
         )
         return sentence("facts.reshaped" if reshaped else "facts.places")
     return _scaled(pairs) if all(r.shape == e.shape for r, e in pairs) else ""

@@ -4,10 +4,10 @@
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from itertools import chain
 
 import torch
@@ -30,16 +30,16 @@ from vit_course.checks.learner import check, running
 from vit_course.checks.modules import (
     Mapping,
     build,
-    gradients_of_module,
     independent_instances,
     load,
     made_in_forward,
     random_in_eval,
     takes,
+    trains_every_parameter,
 )
-from vit_course.checks.trace import Progress, stop_of
+from vit_course.checks.trace import Progress, Stop, stop_of
 from vit_course.checks.variants import MOST_CALLS, Mistake, explanation, mistakes_of, namespace, told, without_nan
-from vit_course.checks.verdict import CheckFailed, NotWritten, Verdict, fail, sentence
+from vit_course.checks.verdict import CATALOGUE, CheckFailed, NotWritten, Verdict, fail, sentence
 
 
 @dataclass(frozen=True)
@@ -117,30 +117,30 @@ class Check:
 
     def public(self) -> Callable[..., Verdict]:
         """Return the function that learners call, ``checks.<name>``."""
-
-        def of_class(cls: type[nn.Module], mapping: Mapping = None) -> Verdict:
-            return self(cls, mapping)
-
-        def of_function(function: Callable) -> Verdict:
-            return self(function)
-
-        public = of_class if self.is_class else of_function
+        public = (lambda cls, mapping=None: self(cls, mapping)) if self.is_class else (lambda function: self(function))
         called = self.reference.__name__ if self.is_class else self.name
         public.__name__ = public.__qualname__ = self.name
         public.__doc__ = sentence(
             "declare.class_docstring" if self.is_class else "declare.docstring",
             call=f"{called}({', '.join(inspect.signature(self.reference).parameters)})",
-            verified=sentence(f"verified.{self.name}"),
+            verified=self.verified,
         )
         public.check = self
         return public
+
+    @property
+    def verified(self) -> str:
+        """What is shown when the check passes: a sentence of its own, or the cases."""
+        if self.name in CATALOGUE["verified"]:
+            return sentence(f"verified.{self.name}")
+        return sentence("exercises.verified", cases=", ".join(case.label for case in chain(*self.cases)))
 
     def __call__(self, subject: Callable, mapping: Mapping = None, name: str = "") -> Verdict:
         """Check a learner's function or class; ``mapping`` leads from the course's state dict to the learner's."""
 
         def verify() -> str:
             self.verify(subject, mapping)
-            return sentence(f"verified.{self.name}")
+            return self.verified
 
         return check(name or self.name, subject, verify)
 
@@ -181,16 +181,17 @@ def guarded(function: Callable, label: str = "") -> Callable:
     return ask
 
 
-@dataclass(frozen=True)
-class TwinRun:
-    """Runs a case on the right one among the twins that it is given."""
+@dataclass
+class Tried:
+    """A case, with the course's module for it if a class is checked, and what came from the learner's code."""
 
     check: Check
     case: Case
     module: nn.Module | None
+    came: object = None
 
     def __call__(self, twins: dict[str, object]) -> object:
-        """Return the result, as it is compared."""
+        """Return the result of the right one among these twins, as it is compared."""
         twin = twins.get(self.check.twin, self.check.reference)
         if self.module is None:
             return self.case.shows(self.check.run(twin, self.case))
@@ -198,9 +199,23 @@ class TwinRun:
 
     def could_give(self, twins: dict[str, object], result: Draws) -> bool:
         """Whether a result is possible: a sample tells it quickly, in which a rare level may be new."""
-        sample = self.case.shows(twins[self.check.twin](self.module, self.case.args[0][:2]))
+        sample = self.case.shows(twins[self.check.twin](self.module, self.case.args[0][:8]))
         known = result.levels()
         return sum(share for value, share in sample.levels().items() if value in known) > 0.8
+
+    @cached_property
+    def wanted(self) -> object:
+        """What is wanted."""
+        with torch.no_grad():
+            return self(RIGHT)
+
+    @cached_property
+    def wrong(self) -> bool:
+        """Whether something else came."""
+        return not same(self.came, self.wanted)
+
+
+RIGHT = namespace()
 
 
 class Trial:
@@ -244,81 +259,68 @@ class Trial:
             result = guarded(mine, case.label)(*case.args)
         return case.shows(result) if isinstance(result, Tensor) else result
 
-    def twin(self, case: Case) -> TwinRun:
-        """Return what runs the right one among the twins that it is given."""
-        return TwinRun(self.check, case, self.right(case) if self.check.is_class else None)
+    def tried(self, case: Case) -> Tried:
+        """Return a case before the learner's code is tried on it."""
+        return Tried(self.check, case, self.right(case) if self.check.is_class else None)
 
     def judge(self, cases: Sequence[Case]) -> None:
         """Compare a group of cases, and name what is wrong."""
-        runs = [self.twin(case) for case in cases]
-        expected, results, stopped = [], [], None
-        for case, run in zip(cases, runs, strict=True):
+        group, stopped = [], None
+        for case in cases:
+            tried = self.tried(case)
             try:
-                results.append(self.learners(case))
+                tried.came = self.learners(case)
             except CheckFailed as failure:
                 stopped = failure
                 break
-            expected.append(_expected(run))
-        wrong = [k for k, result in enumerate(results) if not same(result, expected[k])]
-        right = ", ".join(self.passed + [case.label for k, case in enumerate(cases[: len(results)]) if k not in wrong])
-        if wrong:
-            self.explain(cases[: len(results)], runs, results, expected, wrong, right)
+            group.append(tried)
+        right = ", ".join(self.passed + [tried.case.label for tried in group if not tried.wrong])
+        if any(tried.wrong for tried in group):
+            self.explain(group, right)
         if stopped:
-            self.explain_stop(cases[len(results)], runs, results, stopped)
-        if stopped and right:
-            raise fail("declare.right_but", right=right, failure=stopped) from stopped.__cause__
-        if stopped:
-            raise stopped
+            self.explain_stop(tried, group, stopped)
+            raise fail("declare.right_but", right=right, failure=stopped) if right else stopped from stopped.__cause__
 
-    def explain_stop(self, case: Case, runs: Sequence[TwinRun], results: Sequence, stopped: CheckFailed) -> None:
+    def explain_stop(self, tried: Tried, before: Sequence[Tried], stopped: CheckFailed) -> None:
         """Raise ``CheckFailed`` with the mistake whose edited twin stops at the same operation on the same values."""
-        runs = [lambda twins: stop_of(lambda: self.twin(case)(twins)), *runs[: len(results)]]
-        stop = stop_of(lambda: self.learners(case))
-        known = [mistake for mistake in self.check.known(drawn=case.training) if not mistake.fields]
-        if found := stop.message and explanation(known, runs, [stop, *results], most_calls=MOST_CALLS // 5):
-            raise _named(found, runs[0], str(stopped)) from stopped.__cause__
+        stop = stop_of(lambda: self.learners(tried.case))
+        known = [mistake for mistake in self.check.known(drawn=tried.case.training) if not mistake.fields]
 
-    def explain(
-        self,
-        cases: Sequence[Case],
-        runs: Sequence[TwinRun],
-        results: Sequence,
-        expected: Sequence,
-        wrong: Sequence[int],
-        right: str,
-    ) -> None:
+        def stops(twins: dict[str, object]) -> Stop:
+            return stop_of(lambda: tried(twins))
+
+        results = [(stops, stop), *((other, other.came) for other in before)]
+        if found := stop.message and explanation(known, results, most_calls=MOST_CALLS // 5):
+            raise _named(found, stops, str(stopped)) from stopped.__cause__
+
+    def explain(self, group: Sequence[Tried], right: str) -> None:
         """Raise ``CheckFailed`` with the mistakes that explain the values, or with how far they are right."""
-        first = wrong[0]
-        case, came, wanted = cases[first], results[first], expected[first]
+        wrong = [tried for tried in group if tried.wrong]
+        first, case, came, wanted = wrong[0], wrong[0].case, wrong[0].came, wrong[0].wanted
         if self.check.is_class and not case.fault:
             made_in_forward(self.loaded(case), case.args[0])
             random_in_eval(self.loaded(case), case.args[0])
         at = f"{case.label}: {_difference(came, wanted, case)}"
         if isinstance(came, Draws) and len(came.pairs) == 1 and self.varies(case, came):
             raise fail("dropout.whole", at)
-        order = sorted(range(len(results)), key=lambda k: (k not in wrong, getattr(results[k], "numel", lambda: 0)()))
-        progress, found = cache(lambda: self.progress([cases[k] for k in order], [runs[k] for k in order])), ()
-        if isinstance(came, Draws) or same(
-            *map(without_nan, (self.learners(case), came))
-        ):  # no mistake explains random values
-            earlier = [self.twin(first) for first in self.check.cases[0] if cases[0] is not self.check.cases[0][0]]
+        order = sorted(group, key=lambda tried: (not tried.wrong, getattr(tried.came, "numel", lambda: 0)()))
+        progress, found = cache(lambda: self.progress(order)), ()
+        repeats = isinstance(came, Draws) or same(*map(without_nan, (self.learners(case), came)))
+        if repeats:  # no mistake explains random values
+            earlier = map(self.tried, self.check.cases[0] if self.passed else [])
             found = explanation(
                 self.check.known(drawn=case.training),
-                [*(runs[k] for k in order), *earlier],
-                [*(results[k] for k in order), *map(_expected, earlier)],
+                [*((tried, tried.came) for tried in order), *((tried, tried.wanted) for tried in earlier)],
                 most=self.check.most,
                 most_calls=self.check.most_calls // (20 if case.training else 1),
                 rank=lambda notes: progress().rank(notes),
             )
         if found and ".symptom" in found[0].id and len(found) == 1:  # the code as it came
-            raise NotWritten(sentence("declare.not_repaired", symptom=told(found, runs[first])))
+            raise NotWritten(sentence("declare.not_repaired", symptom=told(found, first)))
         if found:
-            raise _named(found, runs[first], at)
-        if (
-            isinstance(came, Draws)
-            and set(came.shared) > set(wanted.shared)
-            and came.levels().keys() == wanted.levels().keys()
-        ):
+            raise _named(found, first, at)
+        shared = isinstance(came, Draws) and set(came.shared) > set(wanted.shared)
+        if shared and came.levels().keys() == wanted.levels().keys():
             raise fail("dropout.shared", at, axis=came.shared[0])
         if case.fault:
             raise fail(case.fault, at)
@@ -328,11 +330,9 @@ class Trial:
             other = "wrong_shape" if isinstance(came, Tensor) else "kind"  # a number has axes in one of them
             kind = "stack" if stacked else other if isinstance(wanted, Tensor) else "other_kind"
             raise fail(f"declare.{kind}", at, came=type(came).__name__)
-        lines = [_parts(results, expected)] if hasattr(wanted, "_fields") else []
+        lines = [_parts(group)] if isinstance(wanted, dict) else []
         lines += [sentence("declare.right_for", right=right, wrong=case.label)] if right else []
-        given = [list(filter(is_array, cases[k].args)) for k in wrong]
-        common = fact([results[k] for k in wrong], [expected[k] for k in wrong], given)
-        lines = [line for line in [*lines, common, progress().says()] if line]
+        lines = [line for line in [*lines, fact(wrong), progress().says()] if line]
         vague = "wrong_shape" if is_array(wanted) and came.shape != wanted.shape else "wrong_values"
         raise CheckFailed("\n  ".join([*(lines or [sentence(f"declare.{vague}")]), at]))
 
@@ -350,16 +350,20 @@ class Trial:
             raise
         return mine
 
-    def progress(self, cases: Sequence[Case], runs: Sequence[TwinRun]) -> Progress:
+    def progress(self, order: Sequence[Tried]) -> Progress:
         """Return how far the learner's computation is right."""
-        stages = self.check.stages if not any(case.training for case in cases) else ()
-        return Progress(stages, runs, [lambda case=case: self.learners(case) for case in cases])
+        stages = self.check.stages if not any(tried.case.training for tried in order) else ()
+        return Progress(stages, order, [lambda tried=tried: self.learners(tried.case) for tried in order])
+
+    def both(self, case: Case) -> tuple[Callable, Callable]:
+        """Return the learner's code and the right one; for a class, an instance of each with the same parameters."""
+        if self.check.is_class:
+            return self.loaded(case), deepcopy(self.right(case))
+        return self.subject, self.check.reference
 
     def second_call(self, case: Case) -> None:
         """Check a second call with other values; a class gets new weights for it, in the same instance."""
-        mine, right = self.subject, self.check.reference
-        if self.check.is_class:
-            mine, right = self.loaded(case), deepcopy(self.right(case))
+        mine, right = self.both(case)
         with running(sentence("modules.on_second_call")), torch.no_grad():
             first = mine(*map(duplicate, case.args), **case.kwargs)
             kept = duplicate(first)
@@ -369,19 +373,23 @@ class Trial:
             came, wanted = (call(*map(_smaller, case.args), **case.kwargs) for call in (mine, right))
         if not same(came, wanted):
             raise fail("modules.second_call", describe(came, wanted), case=case.label)
+        if isinstance(wanted, int) and isinstance(came, float):
+            raise fail("declare.float", came=came)
         if not unchanged(kept, first):
             raise fail("modules.overwritten")
 
     def gradients(self, case: Case) -> None:
-        """Check the gradients, where the right result has any."""
-        if self.check.is_class:
-            gradients_of_module(self.loaded(case), self.right(case), case.args[0], self.mapping)
-            return
-        wanted, came = _gradients(self.check.reference, case), {}
+        """Check the gradients of all arguments that the right result has some for, and that one reaches a parameter."""
+        mine, right = self.both(case)
+        parameters = mine.parameters() if self.check.is_class else []
+        wanted, came = _gradients(right, case, []), {}
         if wanted:
             with running(sentence("modules.with_gradients")):
-                came = _gradients(self.subject, case)
+                came = _gradients(mine, case, parameters)
         names = list(inspect.signature(self.check.reference).parameters)
+        if self.check.is_class:
+            names = [sentence("modules.input")]
+            trains_every_parameter(mine, right, self.mapping)
         if lost := [names[place] for place in wanted if place not in came]:
             raise fail("declare.no_gradient", names=", ".join(lost))
         for place, gradient in wanted.items():
@@ -401,24 +409,16 @@ def _smaller(tensor: object) -> object:
     return 0.71 * tensor.detach() if isinstance(tensor, Tensor) and tensor.is_floating_point() else duplicate(tensor)
 
 
-RIGHT = namespace()
-
-
-def _expected(run: TwinRun) -> object:
-    with torch.no_grad():
-        return run(RIGHT)
-
-
-def _gradients(function: Callable, case: Case) -> dict[int, Tensor]:
-    """Return the gradients of the arguments that the result depends on, by their places."""
+def _gradients(call: Callable, case: Case, parameters: Iterable[Tensor]) -> dict[int, Tensor]:
+    """Return the gradients of the arguments that the result depends on, by their places; give parameters theirs."""
     given = [duplicate(arg) for arg in case.args]
-    floats = [k for k, arg in enumerate(given) if isinstance(arg, Tensor) and arg.is_floating_point()]
-    inputs = [given[k].requires_grad_() for k in floats]
-    out = function(*given, **case.kwargs)
+    tensors = {k: arg for k, arg in enumerate(given) if isinstance(arg, Tensor)}
+    floats = {k: tensor.requires_grad_() for k, tensor in tensors.items() if tensor.is_floating_point()}
+    out = call(*given, **case.kwargs)
     if not isinstance(out, Tensor) or not out.requires_grad:
         return {}
-    found = torch.autograd.grad((out * formula(*out.shape)).sum(), inputs, allow_unused=True)
-    return {k: gradient for k, gradient in zip(floats, found, strict=True) if gradient is not None}
+    (out * formula(*out.shape)).sum().backward(inputs=[*floats.values(), *parameters])
+    return {k: arg.grad for k, arg in floats.items() if arg.grad is not None}
 
 
 def _difference(came: object, wanted: object, case: Case) -> str:
@@ -432,12 +432,10 @@ def _difference(came: object, wanted: object, case: Case) -> str:
     return text
 
 
-def _parts(results: Sequence, expected: Sequence[tuple]) -> str:
+def _parts(group: Sequence[Tried]) -> str:
     """Say which of several results are right in every case."""
-    names = [name.replace("_", " ") for name in expected[0]._fields]
-    if not all(isinstance(result, tuple) and len(result) == len(names) for result in results):
-        return ""
-    right = [all(same(r[k], e[k]) for r, e in zip(results, expected, strict=True)) for k in range(len(names))]
+    names = list(group[0].wanted)
+    right = [all(same(tried.came[name], tried.wanted[name]) for tried in group) for name in names]
     if not any(right):
         return sentence("declare.first_part", part=names[0])
     told = {answer: ", ".join(name for name, of in zip(names, right, strict=True) if of is answer) for answer in right}

@@ -151,21 +151,24 @@ PROJECTION = {"weight": torch.full((64, 12), 0.5 / 12), "bias": 0.5}
 ONES_AND_HALVES = of("patch_embedding.projection", PROJECTION) | {"class_token": 1.0, "pos_embedding": 0.5}
 
 
-def _starts_small(cls: type[nn.Module], mapping: Mapping) -> None:
-    # later lessons rely on the values with which class token and positions begin
-    options = dict(image_size=32, patch_size=4, hidden_dim=48)
-    module, reference = build(cls, options), vit_course.ImageEmbedding(**options)
-    for name, most in (("class_token", 0.0), ("pos_embedding", 0.05)):
-        marked = own_names(mapping, reference, lambda key, zeros, name=name: zeros + (key == name))
-        for key in marked & set(module.state_dict()):
-            value = module.state_dict()[key]
-            if value.dtype != torch.float32:
-                raise fail("start.dtype", name=key, came=value.dtype)
-            spread = value.square().mean().sqrt().item()
-            if not spread <= most:
-                raise fail(f"start.{name}", name=key, spread=spread)
+def starts_small(reference: type[nn.Module], options: dict, spreads: dict[str, float]) -> Callable:
+    """Return a behavior that refuses parameters whose values begin with a larger spread than later lessons rely on."""
+
+    def behavior(cls: type[nn.Module], mapping: Mapping) -> None:
+        state, module = build(cls, options).state_dict(), reference(**options)
+        for part, most in spreads.items():
+            marked = own_names(mapping, module, lambda key, zeros, part=part: zeros + (part in key))
+            for key in sorted(marked & set(state)):
+                if state[key].dtype != torch.float32:
+                    raise fail("start.dtype", name=key, came=state[key].dtype)
+                spread = state[key].square().mean().sqrt().item()
+                if not spread <= most:
+                    raise fail(f"start.{part}", name=key, spread=spread)
+
+    return behavior
 
 
+STARTED = dict(image_size=32, patch_size=4, hidden_dim=48), dict(class_token=0.0, pos_embedding=0.05)
 declare(
     "image_embedding",
     vit_course.ImageEmbedding,
@@ -177,5 +180,5 @@ declare(
     mistakes="image_embedding patch_embedding patchify drop",
     stages=["patch_embedding.patches", "patch_embedding.tokens", "tokens", "summed"],
     before=[_wrong_sizes(vit_course.ImageEmbedding)],
-    behaviors=[_starts_small],
+    behaviors=[starts_small(vit_course.ImageEmbedding, *STARTED)],
 )

@@ -1,7 +1,6 @@
 """Checks of lesson 09's parts: rollout, attention distance, nearest neighbors, and heads that are silenced."""
 
 import copy
-from collections import namedtuple
 from collections.abc import Callable
 
 import torch
@@ -51,9 +50,6 @@ declare("attention_distance", inside.attention_distance, [GRIDS], stages=["dista
 # --- nearest neighbors -----------------------------------------------------------------------------------------------
 
 
-Neighbors = namedtuple("Neighbors", "values indices")  # what is found for every query, ``(m, count)`` each
-
-
 def _vectors(rows: int, d: int, *, start: int = 1) -> Tensor:
     # of many lengths, 0.3 to 3
     return F.normalize(formula(rows, d, start=start), dim=-1) * (1.65 + 1.35 * formula(rows, 1, start=start + 5))
@@ -70,7 +66,7 @@ SEARCHES = [
 ]
 
 
-def _neighbors(search: Callable, case: Case) -> Neighbors:
+def _neighbors(search: Callable, case: Case) -> dict[str, Tensor]:
     result = search(*case.args)
     if not isinstance(result, (tuple, list)) or len(result) != 2:
         raise fail("nearest.two_results", came=named(result))
@@ -78,7 +74,7 @@ def _neighbors(search: Callable, case: Case) -> Neighbors:
         raise fail("nearest.tensors", came=" and ".join(type(part).__name__ for part in result))
     if all(part.is_floating_point() for part in result):
         raise fail("nearest.float_indices")
-    return Neighbors(*result)
+    return dict(zip(["values", "indices"], result, strict=True))
 
 
 declare(

@@ -8,9 +8,9 @@ from torch import nn
 import vit_course
 from vit_course.checks.compare import formula
 from vit_course.checks.declare import Case, declare
-from vit_course.checks.embedding import drawn, modes
+from vit_course.checks.embedding import drawn, modes, starts_small
 from vit_course.checks.encoder import BLOCK, PARTS, TWO_BLOCKS, WIDTH, kept, places, quiet
-from vit_course.checks.modules import Mapping, build, own_names
+from vit_course.checks.modules import Mapping, build
 from vit_course.checks.verdict import CheckFailed, fail
 
 
@@ -44,15 +44,6 @@ def _head_on_all_tokens(cls: type[nn.Module], mapping: Mapping) -> None:
         raise fail("sizes.head", count=head.in_features // d, came=head.in_features, wanted=d)
 
 
-def _starts_with_zero_head(cls: type[nn.Module], mapping: Mapping) -> None:
-    options = IMAGES[1].options
-    marked = own_names(mapping, vit_course.VisionTransformer(**options), lambda key, zeros: zeros + ("head." in key))
-    state = build(cls, options).state_dict()
-    for name in sorted(marked & set(state)):
-        if state[name].any():
-            raise fail("start.head", name=name)
-
-
 declare(
     "vision_transformer",
     vit_course.VisionTransformer,
@@ -69,5 +60,5 @@ declare(
     mistakes=f"vision_transformer image_embedding encoder drop_lost {PARTS} patch_embedding patchify",
     stages=["image_embedding.result", *BLOCK, "encoder.stream", "encoder.result", "pooled"],
     before=[_head_on_all_tokens],
-    behaviors=[_starts_with_zero_head],
+    behaviors=[starts_small(vit_course.VisionTransformer, IMAGES[1].options, dict(head=0.0))],
 )

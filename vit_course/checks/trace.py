@@ -17,6 +17,12 @@ from vit_course.checks.verdict import CATALOGUE, fail, sentence
 MOST_TENSORS, MOST_TITLES, MOST_TURNS = 3000, 5, 24
 
 
+def _tensors(values: Iterable) -> list[Tensor]:
+    """Return the tensors among values, and in lists and tuples among them."""
+    parts = [part for value in values for part in (value if isinstance(value, (tuple, list)) else [value])]
+    return [part for part in parts if isinstance(part, Tensor)]
+
+
 class Recorder(TorchFunctionMode):
     """Keeps a copy of every tensor that goes through torch and has one of the sizes that are looked for, or any.
 
@@ -32,17 +38,13 @@ class Recorder(TorchFunctionMode):
         """Run the function, and keep what it takes and gives."""
         out = func(*args, **(kwargs or {}))
         self.names.add(func.__name__)
-        for value in (*args, out):
-            for tensor in value if isinstance(value, (tuple, list)) else [value]:
-                if isinstance(tensor, Tensor) and (self.sizes is None or tensor.numel() in self.sizes):
-                    self._keep(tensor)
+        for tensor in _tensors([*args, out]):
+            key = id(tensor), tensor._version
+            wanted = tensor.is_floating_point() and (self.sizes is None or tensor.numel() in self.sizes)
+            if wanted and key not in self.known and len(self.seen) < MOST_TENSORS:
+                self.known[key] = tensor
+                self.seen.append((tensor.detach().clone(), _size(tensor)))
         return out
-
-    def _keep(self, tensor: Tensor) -> None:
-        key = id(tensor), tensor._version
-        if key not in self.known and len(self.seen) < MOST_TENSORS and tensor.is_floating_point():
-            self.known[key] = tensor
-            self.seen.append((tensor.detach().clone(), _size(tensor)))
 
 
 def recorded(function: Callable, *args: object) -> Recorder:
@@ -95,8 +97,7 @@ class Stop(TorchFunctionMode):
         try:
             return func(*args, **(kwargs or {}))
         except Exception as error:
-            parts = [part for arg in args for part in (arg if isinstance(arg, (tuple, list)) else [arg])]
-            self.message, self.tensor = str(error), next((p for p in parts if isinstance(p, Tensor)), None)
+            self.message, self.tensor = str(error), next(iter(_tensors(args)), None)
             raise
 
     def matches(self, other: object) -> bool:
@@ -216,19 +217,16 @@ class Progress:
         if not self.seen:
             return ""
         found = [stage for group in self.groups for stage in group if stage in self.right]
-        titles = [
-            sentence("far.in_parts", stage=_words(stage)["missing"])
-            if stage in self.in_parts
-            else _words(stage)["missing"]
-            for stage in found[-MOST_TITLES:]
-        ]
-        names = ", ".join(titles)
+        titles = {stage: CATALOGUE["stages"][stage][0] for stage in found[-MOST_TITLES:]}
+        titles |= {s: sentence("far.in_parts", stage=title) for s, title in titles.items() if s in self.in_parts}
+        names = ", ".join(titles.values())
         names = sentence("far.earlier", right=names) if len(found) > MOST_TITLES else names
         if not self.missing:
             return sentence("far.all", right=names)
         key = "up_to" if found else "nothing"
         key += "_sometimes" if self.missing[0] in self.sometimes else ""
-        return sentence(f"far.{key}", right=names, **_words(self.missing[0]))
+        missing, look = CATALOGUE["stages"][self.missing[0]]
+        return sentence(f"far.{key}", right=names, missing=missing, look=look)
 
 
 def _stage_values(stages: Iterable[str], notes: Sequence[tuple[str, dict]]) -> dict[str, Tensor]:
@@ -238,8 +236,3 @@ def _stage_values(stages: Iterable[str], notes: Sequence[tuple[str, dict]]) -> d
         part, _, variable = stage.partition(".")
         found[stage] = next(variables[variable] for name, variables in notes if name == part).detach()
     return found
-
-
-def _words(stage: str) -> dict[str, str]:
-    """Return what a missing stage is called, and where to look for its mistakes."""
-    return dict(zip(("missing", "look"), CATALOGUE["stages"][stage], strict=True))

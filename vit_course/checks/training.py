@@ -26,10 +26,6 @@ def _number(value: object, what: str) -> float:
 # --- the schedule ----------------------------------------------------------------------------------------------------
 
 
-# The rates of a plan, from step 0 to three times its length.
-Phases = namedtuple("Phases", "the_warm_up the_cosine what_comes_after")
-
-
 def _plan(label: str, total_steps: int, warmup_steps: int, **rates: float) -> Case:
     return Case(label, kwargs=dict(total_steps=total_steps, warmup_steps=warmup_steps, **rates))
 
@@ -47,11 +43,13 @@ PLANS = [
 ]
 
 
-def _phases(schedule: Callable, case: Case) -> Phases:
+def _phases(schedule: Callable, case: Case) -> dict[str, Tensor]:
+    """Return the rates of a plan, from step 0 to three times its length."""
     total, warmup = case.kwargs["total_steps"], case.kwargs["warmup_steps"]
     rates = [_number(schedule(step, **case.kwargs), "a rate") for step in range(3 * total)]
     rates = torch.tensor(rates, dtype=torch.float64)
-    return Phases(rates[:warmup], rates[warmup:total], rates[total:])
+    phases = {"the warm-up": rates[:warmup], "the cosine": rates[warmup:total]}
+    return phases | {"what comes after": rates[total:]}
 
 
 def _rates_are_plain(schedule: Callable, mapping: None) -> None:
@@ -148,12 +146,6 @@ BATCHES = [  # images and labels, one step each
 ]
 
 
-# What a training step is judged by.
-Outcome = namedtuple(
-    "Outcome", "the_returned_loss the_weights_after_one_step the_weights_after_three_steps the_loss_of_the_third_step"
-)
-
-
 # One training step: the model's calls, "backward", "step" and "empty step" in order, the loss, the weights.
 Taken = namedtuple("Taken", "calls events loss weights")
 
@@ -182,9 +174,14 @@ def _take(step: Callable, case: Case, *, left_over: bool = False) -> list[Taken]
     return taken
 
 
-def _outcome(step: Callable, case: Case) -> Outcome:
+def _outcome(step: Callable, case: Case) -> dict[str, float | Tensor]:
     first, _, third = _take(step, case, left_over=True)
-    return Outcome(float(first.loss), first.weights, third.weights, float(third.loss))
+    return {
+        "the returned loss": float(first.loss),
+        "the weights after one step": first.weights,
+        "the weights after three steps": third.weights,
+        "the loss of the third step": float(third.loss),
+    }
 
 
 def _events(step: Callable, mapping: None) -> None:
@@ -257,10 +254,7 @@ def _images_of(build_model: Callable, prepare: Callable, count: int, start: int)
     return images, ranked[torch.arange(count), ranks]
 
 
-Evaluation = namedtuple("Evaluation", "the_loss the_accuracy")  # what an evaluation is judged by
-
-
-def _measured(function: Callable, case: Case, faults: list[str] | None = None) -> Evaluation:
+def _measured(function: Callable, case: Case, faults: list[str] | None = None) -> dict[str, float]:
     """Return what an evaluation returns; ``faults`` collects what it does wrong although its values may be right."""
     build_model, prepare, *_ = case.args
     model, images = build_model(), _images_of(*case.args)
@@ -293,7 +287,7 @@ def _measured(function: Callable, case: Case, faults: list[str] | None = None) -
     }
     if faults is not None:
         faults += [sentence(f"evaluate.{name}", count=largest, size=size) for name, wrong in found.items() if wrong]
-    return Evaluation(_number(result[0], "the loss"), _number(result[1], "the accuracy"))
+    return {what: _number(value, what) for what, value in zip(["the loss", "the accuracy"], result, strict=True)}
 
 
 def _leaves_alone(function: Callable, mapping: None) -> None:

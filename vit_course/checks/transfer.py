@@ -1,11 +1,11 @@
 """Checks of lesson 08's parts: a new head on a frozen model, the fine-tuning loop, and resized positions."""
 
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import vit_course
 from vit_course import transfer
@@ -17,23 +17,24 @@ from vit_course.checks.verdict import fail, sentence
 # --- a new head on a frozen model ------------------------------------------------------------------------------------
 
 
-# What a model with a new head is judged by.
-Adapted = namedtuple("Adapted", "the_head the_other_parameters what_is_trained")
-
-
 def _small_model(num_classes: int = 3, num_layers: int = 2, hidden_dim: int = 8) -> nn.Module:
     sizes = dict(image_size=4, patch_size=2, in_channels=1, num_heads=2, mlp_dim=12, num_classes=num_classes)
     return set_parameters(vit_course.VisionTransformer(num_layers=num_layers, hidden_dim=hidden_dim, **sizes))
 
 
-def _with_new_head(function: Callable, case: Case) -> Adapted:
+def returned(result: object, model: nn.Module) -> None:
+    """Refuse a result that is not the model that was given."""
+    if result is not model:
+        came = sentence("replace_head.copy") if isinstance(result, nn.Module) else named(result)
+        raise fail("replace_head.another_model", came=came)
+
+
+def _with_new_head(function: Callable, case: Case) -> dict[str, Tensor]:
     model, num_classes = case.args[0](), case.args[1]
     old_head = model.head
     with torch.enable_grad():
         result = function(model, num_classes)
-    if result is not model:
-        came = sentence("replace_head.copy") if isinstance(result, nn.Module) else named(result)
-        raise fail("replace_head.another_model", came=came)
+    returned(result, model)
     head = model.head
     if not isinstance(head, nn.Linear):
         raise fail("replace_head.no_layer", came=type(head).__name__)
@@ -47,7 +48,7 @@ def _with_new_head(function: Callable, case: Case) -> Adapted:
             raise fail("replace_head.not_zero", name=f"head.{name}")
     body = [parameter for name, parameter in model.named_parameters() if not name.startswith("head.")]
     trained = torch.tensor([parameter.requires_grad for parameter in model.parameters()])
-    return Adapted(flat(head.parameters()), flat(body), trained)
+    return {"the head": flat(head.parameters()), "the other parameters": flat(body), "what is trained": trained}
 
 
 declare(
@@ -68,9 +69,6 @@ declare(
 IMAGES, LABELS = formula(9, 1, 4, 4), torch.tensor([0, 2, 1, 1, 0, 2, 2, 1, 0])
 
 
-Tuned = namedtuple("Tuned", "the_losses the_parameters")  # what a fine-tuning loop is judged by
-
-
 def _classifier() -> nn.Module:  # small, because dozens of its runs are compared
     layers = dict(rows=nn.Flatten(), body=nn.Linear(16, 8), bend=nn.GELU(), head=nn.Linear(8, 3))
     return set_parameters(nn.Sequential(OrderedDict(layers)))
@@ -83,7 +81,7 @@ def _frozen_classifier() -> nn.Module:
     return model
 
 
-def _tuned(function: Callable, case: Case) -> Tuned:
+def _tuned(function: Callable, case: Case) -> dict[str, Tensor]:
     model = case.args[0]()
     before = {
         name: (parameter.requires_grad, parameter.detach().clone()) for name, parameter in model.named_parameters()
@@ -100,7 +98,8 @@ def _tuned(function: Callable, case: Case) -> Tuned:
         raise fail("fine_tune.no_list", case.label, wanted=steps, came=named(losses))
     if len(losses) != steps:
         raise fail("fine_tune.losses", case.label, wanted=steps, came=len(losses))
-    return Tuned(torch.tensor([float(loss) for loss in losses]), flat(model.parameters()))
+    losses = torch.tensor([float(loss) for loss in losses])
+    return {"the losses": losses, "the parameters": flat(model.parameters())}
 
 
 def _two_steps(tune: Callable) -> object:

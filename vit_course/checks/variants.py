@@ -78,21 +78,20 @@ def compatible(first: Mistake, second: Mistake) -> bool:
 
 
 @cache
-def _compiled(part: str, spans: tuple[tuple[int, int, str], ...], noting: bool) -> CodeType:
-    """Compile a twin with some stretches replaced; if asked for, every ``return x`` reports to ``_note``."""
+def _compiled(part: str, spans: tuple[tuple[int, int, str], ...]) -> CodeType:
+    """Compile a twin with some stretches replaced, in which every ``return x`` reports to ``_note``."""
     source = SOURCES[part]
     for start, end, new in sorted(spans, reverse=True):
         source = source[:start] + new + source[end:]
-    if noting:
-        source = re.sub(r"^( *)return (.+)$", rf"\1return _note({part!r}, locals(), (\2))", source, flags=re.MULTILINE)
+    source = re.sub(r"^( *)return (.+)$", rf"\1return _note({part!r}, locals(), (\2))", source, flags=re.MULTILINE)
     return compile(source, f"<{part}>", "exec")
 
 
-def namespace(mistakes: Sequence[Mistake] = (), note: Callable | None = None) -> dict[str, object]:
-    """Return all twins, with these mistakes in them; ``note(name, variables, result)`` hears what each one returns."""
+def namespace(mistakes: Sequence[Mistake] = (), note: Callable = lambda name, variables, result: result) -> dict:
+    """Return all twins, with these mistakes in them; what ``note(name, variables, result)`` returns is their result."""
     names = vars(twins) | {"TWIN": True, "_note": note}
     for part in SOURCES:
-        exec(_compiled(part, _spans(mistakes, part), note is not None), names)
+        exec(_compiled(part, _spans(mistakes, part)), names)
     return names
 
 
@@ -110,7 +109,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.calls, self.notes = 0, []
-        self.names = namespace((), self._note)
+        self.names = namespace(note=self._note)
         self.right = {part: self.names[part] for part in SOURCES}
 
     def _note(self, name: str, variables: dict, result: object) -> object:
@@ -123,7 +122,7 @@ class Bench:
         self.notes.clear()
         self.names.update(self.right)
         for part in {mistake.part for mistake in mistakes}:
-            exec(_compiled(part, _spans(mistakes, part), True), self.names)
+            exec(_compiled(part, _spans(mistakes, part)), self.names)
         return run(self.names)
 
 
@@ -171,8 +170,7 @@ def without_nan(result: object) -> object:
 
 def explanation(
     mistakes: Sequence[Mistake],
-    runs: Sequence,
-    results: Sequence,
+    results: Sequence[tuple[Callable, object]],
     *,
     most: int = 2,
     most_calls: int = MOST_CALLS,
@@ -182,21 +180,20 @@ def explanation(
 
     Args:
         mistakes: the candidates, in the order in which they are tried.
-        runs: for every case a function of the twins, the one that tells most first; where dropout draws, a
-            :class:`vit_course.checks.declare.TwinRun`.
-        results: the learner's, in the same order.
+        results: for every case a function of the twins and the learner's result, the case that tells most first; where
+            dropout draws, the function is a :class:`vit_course.checks.declare.Tried`.
         most: how many mistakes may come together.
         most_calls: how many twins are run at most for mistakes that come together.
         rank: orders the mistakes by their notes of the first case, if none explains all alone; see
             :meth:`vit_course.checks.trace.Progress.rank`.
     """
-    if all(isinstance(result, Tensor) and result.isnan().all() for result in results):
+    if all(isinstance(result, Tensor) and result.isnan().all() for _, result in results):
         return ()
-    targets = [_Target(result) for result in results]
+    targets = [(run, _Target(result)) for run, result in results]
     bench, notes = Bench(), {}
 
     def explains(chosen: Sequence[Mistake]) -> bool:
-        for k, (run, target) in enumerate(zip(runs, targets, strict=True)):
+        for k, (run, target) in enumerate(targets):
             try:
                 equal = bench.run(chosen, partial(target.equals_result_of, run))
             except Exception:  # a wrong version may stop where the learner's does not
