@@ -1,6 +1,6 @@
 """Checks of a learner's own code, ``checks.<name>``: each says what it verified, or names the mistake."""
 
-from vit_course.checks import attention, embedding, encoder, inside, model, training, transfer  # noqa: F401  they declare
+from vit_course.checks import attention, embedding, encoder, inside, training, transfer  # noqa: F401  they declare
 from vit_course.checks.clinic import clinic
 from vit_course.checks.declare import CHECKS
 from vit_course.checks.exercises import exercise, same_values

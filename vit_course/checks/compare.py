@@ -3,7 +3,7 @@
 Values are compared in single precision to 1e-5 of the largest one, which no correct order of computation exceeds.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import permutations
 from numbers import Number
 
@@ -29,11 +29,6 @@ def set_parameters(module: nn.Module, *, start: int = 1) -> nn.Module:
             values = formula(*parameter.shape, start=start + 1000 * place)
             parameter.copy_(0.5 * values if parameter.ndim < 2 else values * parameter[0].numel() ** -0.5)
     return module.eval()
-
-
-def flat(parameters: Iterable[Tensor]) -> Tensor:
-    """Return a copy of all values in one row."""
-    return torch.cat([parameter.detach().clone().flatten() for parameter in parameters])
 
 
 def same(actual: object, expected: object) -> bool:
@@ -88,7 +83,7 @@ def differs(actual: Tensor, expected: Tensor) -> Tensor:
     actual, expected = actual.detach().double().cpu(), expected.detach().double().cpu()
     finite = expected[expected.isfinite()].abs()
     scale = max(1e-3, finite.max().item()) if finite.numel() else 1.0
-    return ~(((actual - expected).abs() <= tolerance * scale) | (actual == expected))
+    return ~torch.isclose(actual, expected, rtol=0.0, atol=tolerance * scale)
 
 
 def describe(actual: object, expected: object) -> str:
@@ -149,6 +144,17 @@ def unchanged(before: object, after: object) -> bool:
 
 
 # --- what can be said of wrong values without knowing the mistake ----------------------------------------------------
+
+
+def other_kind(actual: object, expected: object) -> str:
+    """Return how the kind of a result differs from what is wanted, a name of a sentence; empty if it does not."""
+    if alike(actual, expected):
+        return ""
+    if not isinstance(expected, Tensor):
+        return "other_kind"
+    if isinstance(actual, (tuple, list)) and expected.ndim and list(map(named, actual)) == list(map(named, expected)):
+        return "stack"
+    return "wrong_shape" if isinstance(actual, Tensor) else "kind"  # a number has axes in one of them
 
 
 def fact(tried: Sequence) -> str:

@@ -7,36 +7,24 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import chain
 
 import torch
 from torch import Tensor, nn
 
+from vit_course.checks import compare, modules
 from vit_course.checks.compare import (
-    alike,
     describe,
     duplicate,
-    fact,
     formula,
-    is_array,
     named,
     same,
-    set_parameters,
     unchanged,
 )
 from vit_course.checks.dropout import Draws
 from vit_course.checks.learner import check, running
-from vit_course.checks.modules import (
-    Mapping,
-    build,
-    independent_instances,
-    load,
-    made_in_forward,
-    random_in_eval,
-    takes,
-    trains_every_parameter,
-)
+from vit_course.checks.modules import Mapping
 from vit_course.checks.trace import Progress, Stop, stop_of
 from vit_course.checks.variants import MOST_CALLS, Mistake, explanation, mistakes_of, namespace, told, without_nan
 from vit_course.checks.verdict import CATALOGUE, CheckFailed, NotWritten, Verdict, fail, sentence
@@ -62,7 +50,7 @@ class Case:
     kwargs: dict = field(default_factory=dict)
     options: dict = field(default_factory=dict)
     training: bool = False
-    weights: Callable[[nn.Module], object] = set_parameters
+    weights: Callable[[nn.Module], object] = compare.set_parameters
     shows: Callable[[object], object] = lambda result: result
     fault: str = ""
 
@@ -193,15 +181,8 @@ class Tried:
     def __call__(self, twins: dict[str, object]) -> object:
         """Return the result of the right one among these twins, as it is compared."""
         twin = twins.get(self.check.twin, self.check.reference)
-        if self.module is None:
-            return self.case.shows(self.check.run(twin, self.case))
-        return self.case.shows(twin(self.module, *self.case.args))
-
-    def could_give(self, twins: dict[str, object], result: Draws) -> bool:
-        """Whether a result is possible: a sample tells it quickly, in which a rare level may be new."""
-        sample = self.case.shows(twins[self.check.twin](self.module, self.case.args[0][:8]))
-        known = result.levels()
-        return sum(share for value, share in sample.levels().items() if value in known) > 0.8
+        called = twin if self.module is None else partial(twin, self.module)
+        return self.case.shows(self.check.run(called, self.case))
 
     @cached_property
     def wanted(self) -> object:
@@ -233,9 +214,9 @@ class Trial:
         if self.check.is_class and isinstance(self.subject, nn.Module):
             raise fail("declare.instance")
         for case in chain(*self.check.cases):
-            takes(self.subject, self.check.reference, case.options | case.kwargs)
+            modules.takes(self.subject, self.check.reference, case.options | case.kwargs)
         if self.check.is_class:
-            independent_instances(self.subject, self.check.cases[0][0].options)
+            modules.independent_instances(self.subject, self.check.cases[0][0].options)
 
     def right(self, case: Case) -> nn.Module:
         """Return the course's module for a case."""
@@ -251,12 +232,9 @@ class Trial:
         is_said = self.check.twin or case.label.endswith(")")
         given = "" if is_said else f", {' and '.join(map(named, case.args))}"
         doing = sentence("declare.on", case=case.label + given)
-        if not self.check.is_class:
-            with running(doing), torch.no_grad():
-                return case.shows(self.check.run(guarded(self.subject, case.label), case))
-        mine = self.loaded(case).train(case.training)
+        mine = self.loaded(case).train(case.training) if self.check.is_class else self.subject
         with running(doing), torch.no_grad():
-            result = guarded(mine, case.label)(*case.args)
+            result = self.check.run(guarded(mine, case.label), case)
         return case.shows(result) if isinstance(result, Tensor) else result
 
     def tried(self, case: Case) -> Tried:
@@ -298,13 +276,15 @@ class Trial:
         wrong = [tried for tried in group if tried.wrong]
         first, case, came, wanted = wrong[0], wrong[0].case, wrong[0].came, wrong[0].wanted
         if self.check.is_class and not case.fault:
-            made_in_forward(self.loaded(case), case.args[0])
-            random_in_eval(self.loaded(case), case.args[0])
+            modules.made_in_forward(self.loaded(case), case.args[0])
+            modules.random_in_eval(self.loaded(case), case.args[0])
         at = f"{case.label}: {_difference(came, wanted, case)}"
-        if isinstance(came, Draws) and len(came.pairs) == 1 and self.varies(case, came):
-            raise fail("dropout.whole", at)
+        if isinstance(came, Draws) and len(came.pairs) == 1 and any(self.learners(case) != came for _ in range(20)):
+            raise fail("dropout.whole", at)  # a single level, and another one in a further call
         order = sorted(group, key=lambda tried: (not tried.wrong, getattr(tried.came, "numel", lambda: 0)()))
-        progress, found = cache(lambda: self.progress(order)), ()
+        stages = self.check.stages if not any(tried.case.training for tried in order) else ()
+        runs = [lambda tried=tried: self.learners(tried.case) for tried in order]
+        progress, found = cache(lambda: Progress(stages, order, runs)), ()
         repeats = isinstance(came, Draws) or same(*map(without_nan, (self.learners(case), came)))
         if repeats:  # no mistake explains random values
             earlier = map(self.tried, self.check.cases[0] if self.passed else [])
@@ -324,36 +304,23 @@ class Trial:
             raise fail("dropout.shared", at, axis=came.shared[0])
         if case.fault:
             raise fail(case.fault, at)
-        if not alike(came, wanted):
-            parts = list(map(named, wanted)) if is_array(wanted) and wanted.ndim else []
-            stacked = isinstance(came, (tuple, list)) and list(map(named, came)) == parts
-            other = "wrong_shape" if isinstance(came, Tensor) else "kind"  # a number has axes in one of them
-            kind = "stack" if stacked else other if isinstance(wanted, Tensor) else "other_kind"
-            raise fail(f"declare.{kind}", at, came=type(came).__name__)
+        if key := compare.other_kind(came, wanted):
+            raise fail(f"declare.{key}", at, came=type(came).__name__)
         lines = [_parts(group)] if isinstance(wanted, dict) else []
         lines += [sentence("declare.right_for", right=right, wrong=case.label)] if right else []
-        lines = [line for line in [*lines, fact(wrong), progress().says()] if line]
-        vague = "wrong_shape" if is_array(wanted) and came.shape != wanted.shape else "wrong_values"
+        lines = [line for line in [*lines, compare.fact(wrong), progress().says()] if line]
+        vague = "wrong_shape" if getattr(came, "shape", ()) != getattr(wanted, "shape", ()) else "wrong_values"
         raise CheckFailed("\n  ".join([*(lines or [sentence(f"declare.{vague}")]), at]))
-
-    def varies(self, case: Case, came: Draws) -> bool:
-        """Whether a result of one level has another one in a further call: one draw then decides for all values."""
-        return any(self.learners(case) != came for _ in range(20))
 
     def loaded(self, case: Case) -> nn.Module:
         """Return the learner's module with the course's parameters, in eval mode."""
-        mine = build(self.subject, case.options).eval()
+        mine = modules.build(self.subject, case.options).eval()
         try:
-            load(mine, self.right(case).state_dict(), self.mapping)
+            modules.load(mine, self.right(case).state_dict(), self.mapping)
         except CheckFailed:
-            made_in_forward(mine, case.args[0])
+            modules.made_in_forward(mine, case.args[0])
             raise
         return mine
-
-    def progress(self, order: Sequence[Tried]) -> Progress:
-        """Return how far the learner's computation is right."""
-        stages = self.check.stages if not any(tried.case.training for tried in order) else ()
-        return Progress(stages, order, [lambda tried=tried: self.learners(tried.case) for tried in order])
 
     def both(self, case: Case) -> tuple[Callable, Callable]:
         """Return the learner's code and the right one; for a class, an instance of each with the same parameters."""
@@ -369,7 +336,7 @@ class Trial:
             kept = duplicate(first)
             if self.check.is_class:
                 right.load_state_dict({name: _smaller(value) for name, value in right.state_dict().items()})
-                load(mine, right.state_dict(), self.mapping)
+                modules.load(mine, right.state_dict(), self.mapping)
             came, wanted = (call(*map(_smaller, case.args), **case.kwargs) for call in (mine, right))
         if not same(came, wanted):
             raise fail("modules.second_call", describe(came, wanted), case=case.label)
@@ -389,7 +356,7 @@ class Trial:
         names = list(inspect.signature(self.check.reference).parameters)
         if self.check.is_class:
             names = [sentence("modules.input")]
-            trains_every_parameter(mine, right, self.mapping)
+            modules.trains_every_parameter(mine, right, self.mapping)
         if lost := [names[place] for place in wanted if place not in came]:
             raise fail("declare.no_gradient", names=", ".join(lost))
         for place, gradient in wanted.items():

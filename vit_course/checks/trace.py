@@ -126,9 +126,11 @@ def _is_among(stage: Tensor, seen: Sequence[tuple[Tensor, float]]) -> bool:
     if not near:
         return False
     wanted = stage.squeeze()
-    orders = [wanted.permute(order) for order in permutations(range(wanted.ndim))]
-    orders += [order.flatten(0, 1) for order in orders if order.ndim > 2]
-    return any(same(tensor, order) for tensor in near for order in orders if tensor.shape == order.shape)
+    for order in map(wanted.permute, permutations(range(wanted.ndim))):
+        for value in [order, order.flatten(0, 1)] if order.ndim > 2 else [order]:
+            if any(tensor.shape == value.shape and same(tensor, value) for tensor in near):
+                return True
+    return False
 
 
 def _turns(stage: Tensor) -> list[tuple[Tensor, ...]]:
@@ -136,16 +138,6 @@ def _turns(stage: Tensor) -> list[tuple[Tensor, ...]]:
     ways = [stage.unbind(0)] if stage.ndim > 1 else []
     ways += [stage.unbind(1), stage.flatten(0, 1).unbind(0)] if stage.ndim > 2 else []
     return [parts for parts in ways if 0 < len(parts) <= MOST_TURNS and parts[0].numel() > 3]  # few would be anywhere
-
-
-def _is_in_parts(stage: Tensor, seen: Sequence[tuple[Tensor, float]]) -> bool:
-    """Whether a loop computes all parts of a stage, even if it joins them wrongly."""
-    return any(all(_is_among(part, seen) for part in parts) for parts in _turns(stage))
-
-
-def _is_kept(stage: Tensor, came: Tensor) -> bool:
-    """Whether a wrong version has a stage as it should be, its axes in any order."""
-    return (came.shape == stage.shape and torch.equal(came, stage)) or _is_among(stage, [(came, _size(came))])
 
 
 class Progress:
@@ -167,16 +159,14 @@ class Progress:
         for twin, run in zip(twins, runs, strict=True) if self.seen else ():
             values = _stage_values(every_stage, noted((), twin))
             sizes = {part.numel() for value in values.values() for part in (value, *(of[0] for of in _turns(value)))}
-            recorder = Recorder(sizes if self.tensors else None)
-            stopped = False
-            try:
-                with recorder, torch.no_grad():
-                    run()
-            except Exception:
-                stopped = True
+            recorder, seen = Recorder(sizes if self.tensors else None), []
+            with suppress(Exception), recorder, torch.no_grad():
+                run()
+                seen = recorder.seen  # nothing is right in code that stops
             self.seen, self.tensors = self.seen and bool(recorder.names), self.tensors or recorder.seen
-            whole = {stage for stage, value in values.items() if not stopped and _is_among(value, recorder.seen)}
-            parts = {s for s in values.keys() - whole if not stopped and _is_in_parts(values[s], recorder.seen)}
+            whole = {stage for stage, value in values.items() if _is_among(value, seen)}
+            others = {stage: _turns(values[stage]) for stage in values.keys() - whole}
+            parts = {s for s, ways in others.items() if any(all(_is_among(p, seen) for p in way) for way in ways)}
             self.right &= whole | parts
             self.sometimes |= whole | parts
             self.in_parts |= parts
@@ -206,7 +196,7 @@ class Progress:
             came = _stage_values(self.values, notes) if self.seen else {}
         except (StopIteration, KeyError, AttributeError):  # not made, or no tensor
             return 2
-        changed = {stage for stage, value in came.items() if not _is_kept(self.values[stage], value)}
+        changed = {stage for stage, value in came.items() if not _is_among(self.values[stage], [(value, _size(value))])}
         missing = changed.difference(self.right)
         if missing and any(_is_among(came[stage], self.tensors) for stage in missing):
             return 0

@@ -7,10 +7,11 @@ from numbers import Real
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
 from torch.utils.data import TensorDataset
 
 from vit_course import training
-from vit_course.checks.compare import duplicate, flat, formula, named, set_parameters, unchanged
+from vit_course.checks.compare import duplicate, formula, named, set_parameters, unchanged
 from vit_course.checks.declare import Case, declare
 from vit_course.checks.learner import running
 from vit_course.checks.trace import never_seeds
@@ -170,7 +171,7 @@ def _take(step: Callable, case: Case, *, left_over: bool = False) -> list[Taken]
         with torch.enable_grad():
             loss = step(model, optimizer, *batch, **case.kwargs)
         _number(loss, "the loss")
-        taken.append(Taken(model.calls[:], events[:], loss, flat(model.parameters())))
+        taken.append(Taken(model.calls[:], events[:], loss, parameters_to_vector(model.parameters()).detach()))
     return taken
 
 

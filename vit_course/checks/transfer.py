@@ -6,10 +6,11 @@ from contextlib import suppress
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
 
 import vit_course
 from vit_course import transfer
-from vit_course.checks.compare import flat, formula, named, set_parameters
+from vit_course.checks.compare import formula, named, set_parameters
 from vit_course.checks.declare import Case, declare
 from vit_course.checks.trace import never_seeds
 from vit_course.checks.verdict import fail, sentence
@@ -48,7 +49,9 @@ def _with_new_head(function: Callable, case: Case) -> dict[str, Tensor]:
             raise fail("replace_head.not_zero", name=f"head.{name}")
     body = [parameter for name, parameter in model.named_parameters() if not name.startswith("head.")]
     trained = torch.tensor([parameter.requires_grad for parameter in model.parameters()])
-    return {"the head": flat(head.parameters()), "the other parameters": flat(body), "what is trained": trained}
+    parts = {"the head": head.parameters(), "the other parameters": body}
+    values = {part: parameters_to_vector(parameters).detach() for part, parameters in parts.items()}
+    return values | {"what is trained": trained}
 
 
 declare(
@@ -99,7 +102,7 @@ def _tuned(function: Callable, case: Case) -> dict[str, Tensor]:
     if len(losses) != steps:
         raise fail("fine_tune.losses", case.label, wanted=steps, came=len(losses))
     losses = torch.tensor([float(loss) for loss in losses])
-    return {"the losses": losses, "the parameters": flat(model.parameters())}
+    return {"the losses": losses, "the parameters": parameters_to_vector(model.parameters()).detach()}
 
 
 def _two_steps(tune: Callable) -> object:
