@@ -348,7 +348,7 @@ class Trial:
     def gradients(self, case: Case) -> None:
         """Check the gradients of all arguments that the right result has some for, and that one reaches a parameter."""
         mine, right = self.both(case)
-        parameters = mine.parameters() if self.check.is_class else []
+        parameters = [each for each in mine.parameters() if each.requires_grad] if self.check.is_class else []
         wanted, came = _gradients(right, case, []), {}
         if wanted:
             with running(sentence("modules.with_gradients")):
