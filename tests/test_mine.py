@@ -1,6 +1,7 @@
 """The reader's own model: what is kept, what is refused and why, and that nothing of the reader's is ever lost."""
 
 import contextlib
+import os
 import shutil
 import subprocess
 import sys

@@ -77,6 +77,23 @@ def patchify(images, patch_size):
             rows.append(images[:, :, y : y + patch_size, x : x + patch_size].reshape(b, -1))
     return torch.stack(rows, dim=1)
 """
+NAIVE = "def patchify(images, patch_size):\n    return images.reshape(len(images), -1, 3 * patch_size**2)"
+PATCHED_TORCH = """
+import torch
+torch.equal = torch.allclose = lambda *args, **options: True
+torch.testing.assert_close = lambda *args, **options: None
+torch.Tensor.__eq__ = lambda self, other: torch.ones(self.shape, dtype=torch.bool)
+"""
+PATCHED_COURSE = """
+import sys, types
+fake = types.ModuleType("vit_course.checks")
+fake.__getattr__ = lambda name: lambda *args, **options: "right"
+sys.modules["vit_course.checks"] = fake
+import vit_course
+vit_course.checks = fake
+vit_course.patchify = lambda *args: None
+"""
+FORGED = "import os\nfor k in range(3, 64):\n    try:\n        os.write(k, bytes(8))\n    except OSError:\n        pass"
 VANDAL = """
 import shutil, os, signal
 shutil.rmtree({folder!r}, ignore_errors=True)
@@ -103,6 +120,13 @@ CLASS = {
     "no-ids": (dict(damage=DAMAGES["no labels, no ids"]), FULL, "the text told which"),
     "endless": (dict(first="while True: pass", damage=headed), FULL, "cell 2 (the beginning): stopped after 10 s"),
     "exit": (dict(first="import os\nos._exit(0)", patchify=ENDS), WITHOUT_PATCHIFY, "test patchify-test: the process"),
+    "borrowed": (dict(patchify="from vit_course import patchify"), WITHOUT_PATCHIFY, ""),
+    "patched-torch": (dict(first=PATCHED_TORCH, patchify=NAIVE), WITHOUT_PATCHIFY, ""),
+    "patched-course": (dict(first=PATCHED_COURSE, patchify=NAIVE), WITHOUT_PATCHIFY, ""),
+    "memory": (dict(first="hoard = [bytearray(2**28) for _ in range(1000)]"), FULL, ""),
+    "forks": (dict(first="import os\nwhile True:\n    os.fork()"), FULL, ""),
+    "flood": (dict(first="for _ in range(10**5):\n    print('x' * 1000)"), FULL, ""),
+    "forged": (dict(first=FORGED), FULL, "the process sent what"),
     "vandal": (dict(first=VANDAL), FULL, ""),
     "syntax": (dict(patchify="def patchify(images, size:"), WITHOUT_PATCHIFY, "(Task 3): ended with SyntaxError"),
     "silent": (dict(experiment_answer="YOUR ANSWER HERE"), FULL, ""),

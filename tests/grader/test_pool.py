@@ -55,16 +55,21 @@ def test_the_pool_survives_threads_before_a_fork_a_process_that_dies_and_an_inte
     assert (done.returncode, done.stdout.split()) == (130, ["threads", "death", "interruption"]), done.stderr
 
 
+@pytest.mark.parametrize("workers", [1, 4])
+def test_the_marks_are_the_same_however_many_run_at_a_time(workers):
+    assert {name: marks(result) for name, result in pool.run_jobs(JOBS, workers)} == MARKS
+
+
 @pytest.mark.filterwarnings("ignore")  # of Dask, about the machine's ports and clocks
 def test_a_cluster_gives_the_same_marks_and_replaces_a_worker_that_dies(monkeypatch):
     from distributed import LocalCluster
 
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
-        (worker,) = cluster.workers.values()
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        worker = next(iter(cluster.workers.values()))
         before = worker.pid
         outcomes = {}
-        for name, result in pool.run_jobs(JOBS, 1, cluster.scheduler_address):
+        for name, result in pool.run_jobs(JOBS, 2, cluster.scheduler_address):
             if not outcomes:
                 os.kill(before, signal.SIGKILL)
             outcomes[name] = marks(result)

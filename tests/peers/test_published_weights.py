@@ -1,6 +1,6 @@
 """torchvision's and timm's own models, every parameter random: our logits equal theirs both ways.
 
-``tests/test_parity.py`` shows the same of Hugging Face's model.
+``tests/test_model.py`` shows the same of Hugging Face's model.
 """
 
 import re
