@@ -1,9 +1,8 @@
 """What a student handed in, read as a stranger's file: nothing in it is believed."""
 
 import json
-import os
 import stat
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from grader.outputs import plain
@@ -17,16 +16,21 @@ class Unreadable(Exception):
     """There is no notebook to grade; the message says why, and what to do."""
 
 
-@dataclass
+@dataclass(eq=False)  # a copy is another cell
 class HandedCell:
-    """A cell as it was handed in: text, and the few labels by which its place is found."""
+    """A cell as it was handed in: text, and the few labels by which its place is found.
+
+    The repair finds out its ``owner``, the id of the source cell that it stands for, and the heading of its section.
+    """
 
     kind: str
     text: str
-    id: str | None = None
-    grade_id: str | None = None
-    points: object = None
-    attachments: dict = field(default_factory=dict)
+    id: str | None
+    grade_id: str | None
+    points: object
+    attachments: dict
+    owner: str | None = None
+    section: str = ""
 
 
 def find_notebook(folder: Path, name: str) -> tuple[Path, list[str]]:
@@ -53,22 +57,18 @@ def read_text(path: Path) -> str:
     """
     again = f"Ask for the {path.suffix} file itself."
     try:
-        # a link is not followed, and a pipe does not make the grader wait
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        cause = "the file is a link to another one" if path.is_symlink() else f"it cannot be opened: {error.strerror}"
-        raise Unreadable(f"{cause}. {again}") from None
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(descriptor)
-        raise Unreadable(f"it is not an ordinary file. {again}")
-    with open(descriptor, "rb") as file:
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            raise Unreadable(f"the file is a link to another one. {again}")
+        if not stat.S_ISREG(status.st_mode):  # a pipe would make the grader wait
+            raise Unreadable(f"it is not an ordinary file. {again}")
         if (size := status.st_size / 1e6) > MEGABYTES:
             raise Unreadable(f"the file has {size:.0f} MB; the limit is {MEGABYTES}. Clear all outputs, hand in again.")
-        try:
-            return file.read().decode("utf-8-sig")
-        except UnicodeDecodeError:
-            raise Unreadable(f"the file is not UTF-8 text. {again}") from None
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise Unreadable(f"it cannot be opened: {error.strerror}. {again}") from None
+    except UnicodeDecodeError:
+        raise Unreadable(f"the file is not UTF-8 text. {again}") from None
 
 
 def read_notebook(path: Path) -> list[HandedCell]:
