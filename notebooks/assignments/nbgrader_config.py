@@ -24,7 +24,7 @@ c.GenerateAssignment.preprocessors = [
 ]
 
 # "Autograde" in formgrader runs a submission in the sandbox, not in a kernel
-c.Autograde.exporter_class = "grader.formgrader.GradedNotebookExporter"
+c.Autograde.exporter_class = "grader.classroom.GradedNotebookExporter"
 c.Autograde.sanitize_preprocessors = [
     preprocessors.DeduplicateIds,
     preprocessors.OverwriteKernelspec,

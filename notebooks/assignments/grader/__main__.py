@@ -45,7 +45,7 @@ def collect(options: argparse.Namespace) -> None:
     folder, sources = _class(options)
     if not options.download:
         raise Stop("name a zip file or a folder: make collect FROM=downloads.zip")
-    placed, lines = sort(options.download, folder, sources, options.pattern, replace=options.replace)
+    placed, lines = sort(_path(options.download), folder, sources, options.pattern, replace=options.replace)
     print(*lines, f"placed: {len(placed)}, not placed: {len(lines)}", sep="\n")
 
 
@@ -60,8 +60,9 @@ def grade(options: argparse.Namespace) -> None:
     submissions, _ = find_submissions(folder.root / "submitted", sources)
     handed_in = {each.name for each in submissions}
     gone = [name for name in folder.recorded() if options.forget and name[1] in sources and name not in handed_in]
-    gone = [name for name in gone if name[0] in (options.student or name)]
-    submissions = [each for each in submissions if each.student in (options.student or [each.student])]
+    if options.student:
+        gone = [name for name in gone if name[0] in options.student]
+        submissions = [each for each in submissions if each.student in options.student]
     if missing := {*options.student} - {each.student for each in submissions} - {student for student, _ in gone}:
         raise Stop(f"nothing was handed in by {', '.join(sorted(missing))}")
     print(confine.choose(unconfined=options.unconfined))
@@ -108,10 +109,8 @@ def feedback(options: argparse.Namespace) -> None:
             folder.run(GenerateFeedback, student_id=student, assignment_id=assignment)
         except Stop as error:
             failures.append(f"{student}: no page for {assignment}: {error}")
-    rows = report(folder, sources, [])[1]
-    outdated = [
-        f"{row.student.id}: {name}: {NEWER}" for row in rows for name in row.unsettled if row.unsettled[name] == NEWER
-    ]
+    marks = [(row.student.id, *mark) for row in report(folder, sources, [])[1] for mark in row.marks.items()]
+    outdated = [f"{student}: {name}: {NEWER}" for student, name, mark in marks if mark and mark.cause == NEWER]
     print(f"{len(wanted) - len(failures)} pages in {folder.root / 'feedback'}", *outdated, sep="\n")
     if failures:
         raise Stop("\n".join(failures))
@@ -147,12 +146,9 @@ def _class(options: argparse.Namespace) -> tuple:
     return folder, {name: source for name, source in sources.items() if name == (options.assignment or name)}
 
 
-def _path(text: str) -> Path | None:
-    """Return a path with its home directory written out, which some shells leave as ~; None for nothing."""
-    try:
-        return Path(text).expanduser() if text else None
-    except RuntimeError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+def _path(text: str) -> Path:
+    """Return a path with its home directory written out, which some shells leave as ~."""
+    return Path(os.path.expanduser(text))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -162,16 +158,10 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(function.__name__, help=function.__doc__)
         command.set_defaults(run=function)
         add = command.add_argument
-        add(
-            "--class",
-            dest="folder",
-            type=lambda text: _path(text) or Path(),
-            default=Path("class"),
-            help="folder of the class (default: class)",
-        )
+        add("--class", dest="folder", type=_path, default="class", help="folder of the class (default: class)")
         add("--assignment", default="", help="only this assignment, for example assignment_02")
         if function is collect:
-            add("--from", dest="download", type=_path, help="zip file or folder with the submissions")
+            add("--from", dest="download", help="zip file or folder with the submissions")
             add("--pattern", default="", help="regular expression for the names of the files")
             add("--replace", action="store_true", help="replace submissions that were collected before")
         if function is grades:
@@ -180,12 +170,8 @@ def _parser() -> argparse.ArgumentParser:
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
             add("--student", action="append", default=[], help="only this student; may be repeated")
             add("--jobs", type=int, default=cores, help="submissions to grade in parallel (default: all cores)")
-            add(
-                "--cell-seconds",
-                type=float,
-                default=60,
-                help="time limit for each cell (default: 60); add --again for those already graded",
-            )
+            again = "add --again for those already graded"
+            add("--cell-seconds", type=float, default=60, help=f"time limit for each cell (default: 60); {again}")
             add("--dask", default="", help="address of a Dask scheduler whose workers do the grading")
             add("--unconfined", action="store_true", help="run submissions without a sandbox, with all of your rights")
             add("--again", action="store_true", help="also grade submissions that have not changed")

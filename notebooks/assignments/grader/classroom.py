@@ -17,6 +17,7 @@ from pathlib import Path
 
 import nbformat
 import torch
+from nbconvert.exporters import NotebookExporter
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_output
 
@@ -29,8 +30,8 @@ from grader.read_submission import MEGABYTES, Unreadable, find_notebook, read_no
 from grader.release import graded_edition
 from grader.repair import repair
 from grader.roster import WHICH, is_student_id
-from grader.sandbox import Result
-from grader.source import ASSIGNMENTS, Source, code_cells, is_test, is_theirs, nbgrader_of, tasks
+from grader.sandbox import Answer, Result
+from grader.source import ASSIGNMENTS, Source, code_cells, is_test, is_theirs, load, nbgrader_of, tasks
 
 MARKING = (ASSIGNMENTS / "grader", ASSIGNMENTS.parents[1] / "vit_course")  # the code that gives marks
 
@@ -80,17 +81,13 @@ def find_submissions(submitted: Path, sources: dict[str, Source]) -> tuple[list[
 
 @dataclass
 class Prepared:
-    """A submission that is ready for the sandbox, or the problem that keeps it from there."""
+    """A submission that is read and repaired; if it could not be, ``notes`` say why, and it is not run."""
 
     submission: Submission
     notebook: NotebookNode
-    notes: list[str] = field(default_factory=list)
-    problem: str = ""
+    notes: list[str]
+    is_readable: bool = True
     own: str = ""  # the text of the student's my_vit.py
-
-    def __post_init__(self):
-        # the first cell has place for the notes, so that the student's cells are counted from 1
-        self.notebook.cells.insert(0, new_code_cell("# Notes from the grading", id="notes-from-the-grading"))
 
     @property
     def key(self) -> str:
@@ -101,33 +98,31 @@ class Prepared:
     @property
     def written(self) -> str:
         """Return a hash of all cells, by which copies are found; nothing if the student has written nothing."""
-        empty = graded_edition(self.submission.source).cells
-        if _theirs(self.notebook.cells) == _theirs(empty):
-            return ""
-        return hashlib.sha256(nbformat.writes(self.notebook).encode()).hexdigest()
+        own, empty = (
+            [cell.source for cell in notebook.cells if is_theirs(cell)]
+            for notebook in (self.notebook, graded_edition(self.submission.source))
+        )
+        return "" if own == empty else hashlib.sha256(nbformat.writes(self.notebook).encode()).hexdigest()
 
-    @property
-    def cells(self) -> list[tuple[int, str]]:
-        """Return index and source of the cells that are run; the notes are not."""
-        return code_cells(self.notebook)[1:]
+    def with_notes(self) -> NotebookNode:
+        """Return a copy with one cell more, for the notes, so that the student's cells are counted from 1."""
+        notebook = copy.deepcopy(self.notebook)
+        notebook.cells.insert(0, new_code_cell("# Notes from the grading", id="notes-from-the-grading"))
+        return notebook
 
     def graded(self, result: Result) -> NotebookNode:
         """Return the notebook with outputs, verdicts and notes; a test without an answer has failed."""
-        notebook, labels = copy.deepcopy(self.notebook), self.submission.source.labels
-        known = set(labels.values())  # students write headings, too
-        places = [
-            labels.get(cell.id, task) for cell, task in zip(notebook.cells, tasks(notebook.cells, known), strict=True)
-        ]
-        notes = [*([self.problem] if self.problem else []), *self.notes]
+        notebook, labels, notes = self.with_notes(), self.submission.source.labels, [*self.notes]
+        headings = tasks(notebook.cells, {*labels.values()})  # students write headings, too
+        places = [labels.get(cell.id, heading) for cell, heading in zip(notebook.cells, headings, strict=True)]
         for note in result.notes:
             notes.append(re.sub(r"^cell (\d+)", lambda found: f"{found[0]} ({places[int(found[1])]})", note))
         for index, cell in enumerate(notebook.cells):
             if is_test(cell):
-                answer = result.answers.get(nbgrader_of(cell)["grade_id"])
-                message = answer.message if answer else "not run"
-                error = dict(ename="Wrong", evalue=message, traceback=message.split("\n"))
-                right = answer and answer.passed
-                cell.outputs = [new_output("stream", text=message) if right else new_output("error", **error)]
+                answer = result.answers.get(nbgrader_of(cell)["grade_id"], Answer(False, "not run"))
+                right, lines = new_output("stream", text=answer.message), answer.message.split("\n")
+                wrong = new_output("error", ename="Wrong", evalue=answer.message, traceback=lines)
+                cell.outputs = [right if answer.passed else wrong]
             elif cell.cell_type == "code":
                 cell.outputs = nbformat.from_dict(result.outputs.get(index, []))
                 for error in cell.outputs if is_theirs(cell) else ():  # what it defines below that line is lost
@@ -140,10 +135,6 @@ class Prepared:
         files = self.submission.digest
         notebook.metadata[MARK] = dict(notes=notes, key=self.key, written=self.written, files=files)
         return notebook
-
-
-def _theirs(cells: list[NotebookNode]) -> list[str]:
-    return [cell.source for cell in cells if is_theirs(cell)]
 
 
 @cache
@@ -166,7 +157,7 @@ def prepare(submission: Submission) -> Prepared:
         problem = str(error)
     except Exception as error:  # a fault of ours must not stop the others
         problem = f"the grader could not read this notebook ({error!r}). Mark it by hand, and report the fault."
-    return Prepared(submission, graded_edition(submission.source), problem=problem)
+    return Prepared(submission, graded_edition(submission.source), [problem], is_readable=False)
 
 
 @dataclass
@@ -192,7 +183,7 @@ class Run:
     def grade(self, submissions: list[Submission]) -> Iterator[tuple[Submission, str]]:
         """Grade and record; yield each submission as it is done, with the reason if it could not be graded."""
         known = self.folder.recorded()
-        for each, notebook in self._graded([prepare(submission) for submission in submissions]):
+        for each, notebook in self.graded(submissions):
             name = each.submission.name
             failure = f"not graded: {notebook}" if isinstance(notebook, str) else ""
             try:
@@ -202,25 +193,18 @@ class Run:
                 failure = f"not recorded: {error}"
             yield each.submission, f"{failure}. Run the grading again; if it stays, report it." if failure else ""
 
-    def graded(self, submission: Submission) -> NotebookNode:
-        """Return one submission graded; ``RuntimeError`` if the grader itself failed."""
-        ((_, notebook),) = self._graded([prepare(submission)])
-        if isinstance(notebook, str):
-            raise RuntimeError(notebook)
-        return notebook
-
-    def _graded(self, prepared: list[Prepared]) -> Iterator[tuple[Prepared, NotebookNode | str]]:
+    def graded(self, submissions: list[Submission]) -> Iterator[tuple[Prepared, NotebookNode | str]]:
         """Yield every graded notebook, or a text if the grader itself failed; what was kept comes first."""
         jobs, waiting = {}, {}
-        for each in prepared:
+        for each in map(prepare, submissions):
             source, name = each.submission.source, each.submission.name
             if not self.again and (kept := self.folder.kept(*name, each.key)):
                 yield each, kept
-            elif each.problem:
+            elif not each.is_readable:
                 yield each, self._keep(each, Result())
             else:
-                waiting[name] = each
-                jobs[name] = (each.cells, source.hidden_tests, source.modules, self.limits, self.unconfined, each.own)
+                waiting[name], cells = each, code_cells(each.with_notes())[1:]
+                jobs[name] = (cells, source.hidden_tests, source.modules, self.limits, self.unconfined, each.own)
         for name, result in run_jobs(jobs, self.workers, self.dask):
             yield waiting[name], result if isinstance(result, str) else self._keep(waiting[name], result)
 
@@ -231,6 +215,22 @@ class Run:
         except Exception as error:  # a fault of ours must not stop the others
             return f"the graded notebook could not be stored ({error!r})"
         return notebook
+
+
+class GradedNotebookExporter(NotebookExporter):
+    """What the button "Autograde" of formgrader does in this course: ``make grade``, for one submission."""
+
+    def from_filename(self, filename: str, resources: dict | None = None, **options) -> tuple[str, dict]:
+        """Read a notebook of nbgrader's: handed in, it comes back graded; graded, as it is."""
+        converter = self.parent
+        if not converter._sanitizing:  # the second of nbgrader's two passes: over its own copy
+            return super().from_filename(filename, resources=resources, **options)
+        folder, names = ClassFolder(Path(converter.coursedir.root)), resources["nbgrader"]
+        source = load(folder.sources / names["assignment"] / f"{names['assignment']}.ipynb")
+        ((_, notebook),) = Run(folder).graded([Submission(names["student"], source, Path(filename).parent)])
+        if isinstance(notebook, str):
+            raise RuntimeError(notebook)
+        return self.from_notebook_node(notebook, resources=resources, **options)
 
 
 def check_source(source: Source) -> list[str]:

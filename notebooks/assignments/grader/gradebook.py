@@ -48,10 +48,16 @@ _quiet = partial(warnings.catch_warnings, action="ignore", category=SAWarning)
 
 @dataclass(frozen=True)
 class Mark:
-    """What a student has for one assignment; ``final`` once nothing waits to be marked by hand."""
+    """What a student has for one assignment.
+
+    Args:
+        final: whether nothing waits to be marked by hand.
+        cause: why the mark does not belong to the files that were handed in, if it does not; it is not final then.
+    """
 
     score: float
     final: bool
+    cause: str = ""
 
 
 @dataclass(frozen=True)
@@ -169,9 +175,8 @@ class ClassFolder:
         config.merge(changes or Config())
         config.CourseDirectory.update(directory)
         config.BaseConverter.force = True
-        lines, log, handler = [], logging.Logger("nbgrader", level=logging.ERROR), logging.Handler()
-        handler.emit = lambda record: lines.append(record.getMessage())
-        log.addHandler(handler)
+        lines, log = [], logging.Logger("nbgrader", level=logging.ERROR)
+        log.addFilter(lambda record: lines.append(record.getMessage()))  # none of them is shown
         try:
             with _quiet():
                 program(coursedir=CourseDirectory(config=config), config=config, log=log).start()

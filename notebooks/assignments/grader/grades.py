@@ -4,7 +4,7 @@ import csv
 import io
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from nbgrader.api import Gradebook
@@ -23,6 +23,8 @@ NEWER = "the files have changed since this mark was given; run make grade"
 NOT_GRADED = "handed in, but not graded yet; run make grade"
 GONE = "its files are no longer in submitted; put them back, or remove the mark with make grade OPTIONS=--forget"
 
+NOT_FINAL = "* not final: see the notes; otherwise mark by hand, or confirm with Resolve, in make grade BY=hand"
+
 
 @dataclass
 class Row:
@@ -31,7 +33,6 @@ class Row:
     student: Student
     marks: dict[str, Mark | None]
     notes: list[str]
-    unsettled: dict[str, str] = field(default_factory=dict)  # by assignment, why a mark does not belong to the files
 
     @property
     def total(self) -> str:
@@ -70,33 +71,33 @@ def report(
             each.name: each.max_score for each in gradebook.assignments if each.submissions or each.name in handed_in
         }
     points = {name: points[name] for name in sorted(points) if name in (assignments or points)}
-    recorded, lines, rows = folder.recorded(), defaultdict(list), []
-    entries, alike = {name: folder.entry(*name) for name in recorded}, defaultdict(list)
+    recorded, lines, alike, rows = folder.recorded(), defaultdict(list), defaultdict(set), []
+    entries = {name: folder.entry(*name) for name in recorded}
     for (id, name), entry in entries.items():
-        alike[name, entry.get("written") or id].append(id)
+        alike[name, entry.get("written") or id].add(id)
     for name, line in others:
         lines[name].append(line)
     for id in sorted({*folder.roster, *lines, *(student for student, _ in {*recorded, *digests})}):
         notes = [*lines[id], *["not in students.csv"] * bool(folder.roster and id not in folder.roster)]
-        marks, unsettled = {name: recorded.get((id, name)) for name in points}, {}
+        marks = {name: recorded.get((id, name)) for name in points}
         for name, mark in marks.items():
             entry, digest = entries.get((id, name), {}), digests.get((id, name))
-            if digest and not mark:
-                unsettled[name] = NOT_GRADED
-            elif mark and not digest:
-                unsettled[name] = GONE
-            elif mark and digest != entry.get("files", digest):
-                unsettled[name] = NEWER
-            if name in unsettled:
-                marks[name] = replace(mark or Mark(0.0, final=False), final=False)
-            late = ["Canvas marked it as late"] * (folder.root / "submitted" / id / name / LATE).is_file()
-            others = ", ".join(sorted({*alike[name, entry.get("written") or id]} - {id}))
-            copied = [f"the same cells, letter by letter, as {others}"] * bool(others)
-            notes += [
-                f"{name}: {note}"
-                for note in [*entry.get("notes", []), *filter(None, [unsettled.get(name)]), *copied, *late]
-            ]
-        rows.append(Row(folder.roster.get(id, Student(id)), marks, [plain(note) for note in notes], unsettled))
+            causes = {
+                NOT_GRADED: digest and not mark,
+                GONE: mark and not digest,
+                NEWER: mark and digest != entry.get("files", digest),
+            }
+            cause = next(filter(causes.get, causes), "")
+            if cause:
+                marks[name] = Mark(mark.score if mark else 0.0, False, cause)
+            copies = ", ".join(sorted(alike[name, entry.get("written") or id] - {id}))
+            remarks = {
+                cause: cause,
+                f"the same cells, letter by letter, as {copies}": copies,
+                "Canvas marked it as late": (folder.root / "submitted" / id / name / LATE).is_file(),
+            }
+            notes += [f"{name}: {note}" for note in [*entry.get("notes", []), *filter(remarks.get, remarks)]]
+        rows.append(Row(folder.roster.get(id, Student(id)), marks, [plain(note) for note in notes]))
     return points, [row for row in rows if row.student.id in (students or [row.student.id])]
 
 
@@ -109,9 +110,7 @@ def table(points: dict[str, float], rows: list[Row]) -> str:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     shown = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
     if any("*" in cell for line in lines[1:] for cell in line):
-        shown.append(
-            "* not final: see the notes; otherwise mark by hand, or confirm with Resolve, in make grade BY=hand"
-        )
+        shown.append(NOT_FINAL)
     return "\n".join([*shown, *(f"{row.student.id}: {' '.join(note.split())}" for row in rows for note in row.notes)])
 
 
@@ -122,7 +121,7 @@ def grades_lines(points: dict[str, float], rows: list[Row]) -> list[list[str]]:
     for row in rows:
         marks = [f"{mark.score:g}" if mark else "0" for mark in row.marks.values()]
         notes = [*row.notes, *(f"{name}: not handed in" for name, mark in row.marks.items() if not mark)]
-        waiting = [name for name, mark in row.marks.items() if mark and not mark.final and name not in row.unsettled]
+        waiting = [name for name, mark in row.marks.items() if mark and not mark.final and not mark.cause]
         notes += [f"{name}: not final, waits for marks by hand" for name in waiting]
         lines.append([*map(as_text, vars(row.student).values()), *marks, row.total, as_text("; ".join(notes))])
     return lines
