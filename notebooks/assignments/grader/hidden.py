@@ -224,34 +224,30 @@ def _name(subject: object) -> str:
     return getattr(subject, "__name__", type(subject).__name__)
 
 
-def _ask(subject: object, operation: str, **details: object) -> dict:
-    """Have an operation of ``answers.py`` done with the subject, here or where it lives."""
+def _answers(
+    subject: object, reference: Callable, operation: str, *, gradients: bool = False, **details: object
+) -> tuple[dict, dict, dict]:
+    """Have an operation of ``answers.py`` done with the subject, here or where it lives, and with the reference.
+
+    Returns the subject's answer, and the reference's in double and in single precision. An error in the subject is a
+    ``Wrong`` answer, an error in the reference a ``Fault``.
+    """
+
+    def right(details: dict) -> dict:
+        answer = perform({"reference": reference}, dict(name="reference", operation=operation, details=details))
+        if "error" in answer:
+            raise Fault(f"the reference: {answer['error']}")
+        return answer
+
+    exact = right(_double(details))
+    if gradients:
+        details["cotangent"] = normal(*exact["result"].shape)
+        exact = right(_double(details))
     request = dict(name=_name(subject), operation=operation, details=details)
     answer = subject._ask(request) if isinstance(subject, Remote) else perform({request["name"]: subject}, request)
     if "error" in answer:
         raise Wrong(str(answer["error"]))
-    return answer
-
-
-def _right_answer(reference: object, operation: str, *, double: bool = True, **details: object) -> dict:
-    """Return the reference's answer, in double precision unless told otherwise; an error in it is the test's own."""
-    request = dict(name="reference", operation=operation, details=_double(details) if double else details)
-    answer = perform({"reference": reference}, request)
-    if "error" in answer:
-        raise Fault(f"the reference: {answer['error']}")
-    return answer
-
-
-def _answers(
-    subject: object, reference: Callable, operation: str, gradients: bool, **details: object
-) -> tuple[dict, dict, dict]:
-    """Return the subject's answer, and the reference's in double and in single precision."""
-    right = _right_answer(reference, operation, **details)
-    if gradients:
-        details["cotangent"] = normal(*right["result"].shape)
-        right = _right_answer(reference, operation, **details)
-    rounded = _right_answer(reference, operation, double=False, **details)
-    return _ask(subject, operation, **details), right, rounded
+    return answer, exact, right(details)
 
 
 def _double(value: object) -> object:
@@ -303,36 +299,39 @@ def _compare_number(actual: object, expected: float, where: str, **how: float) -
     compare(actual, expected, where, **how)
 
 
+def _size(value: object) -> float:
+    """Return the largest absolute value in a tensor of floating-point numbers, 0 for anything else."""
+    is_real = isinstance(value, Tensor) and value.is_floating_point() and value.numel()
+    return float(value.abs().max()) if is_real else 0.0
+
+
 def _slack(rounded: object, right: object) -> float:
     """Return how far right code may be off where terms cancel, judged by the reference's own answer in float32."""
-    if not isinstance(right, Tensor) or not right.is_floating_point() or not right.numel():
-        return 0.0
-    return 30 * float((rounded - right).abs().max())
+    return 30 * _size(rounded - right) if isinstance(right, Tensor) and right.is_floating_point() else 0.0
 
 
-def _compare_gradients(actual: dict | None, expected: dict, rounded: dict, where: str) -> None:
-    """Compare gradients loosely: one that is wrong is so by far more than rounding."""
-    if actual is None:
+def _compare_gradients(answer: dict, right: dict, rounded: dict, where: str) -> None:
+    """Compare gradients, if there are any, loosely: one that is wrong is so by far more than rounding."""
+    expected, actual = right.get("gradients", {}), answer.get("gradients")
+    if expected and actual is None:
         raise Wrong(f"the values are right, but the result has no gradient {where}")
-    largest = max((float(gradient.abs().max()) for gradient in expected.values() if gradient.numel()), default=0.0)
+    largest = max(map(_size, expected.values()), default=0.0)
     for name, gradient in expected.items():
-        limit = 1e-3 * float(gradient.abs().max()) + TOLERANCE * largest if gradient.numel() else 0.0
-        limit += _slack(rounded[name], gradient)
+        limit = 1e-3 * _size(gradient) + TOLERANCE * largest + _slack(rounded["gradients"][name], gradient)
         compare(actual[name], gradient, f"the values are right, the gradient of {name} is not, {where}", limit=limit)
 
 
 def _compare_call(subject: object, reference: Callable, args: tuple, kwargs: dict, *, gradients: bool) -> None:
     where = f"for ({', '.join([*map(named, args), *(f'{key}={named(value)}' for key, value in kwargs.items())])})"
-    answer, right, rounded = _answers(subject, reference, "call", gradients, args=args, kwargs=kwargs)
+    answer, right, rounded = _answers(subject, reference, "call", gradients=gradients, args=args, kwargs=kwargs)
     given = [*args, *kwargs.values()]
-    sizes = [float(x.abs().max()) for x in given if isinstance(x, Tensor) and x.is_floating_point() and x.numel()]
+    sizes = filter(None, map(_size, given))
     floor = max(min(1.0, max(sizes, default=1e-3)), _slack(rounded["result"], right["result"]) / TOLERANCE)
     compare(answer["result"], right["result"], where, floor=floor)
     for before, after in zip(given, answer["after"], strict=True):
         if isinstance(before, Tensor):
             compare(after, before, f"its argument was changed {where}")
-    if gradients:
-        _compare_gradients(answer.get("gradients"), right["gradients"], rounded["gradients"], where)
+    _compare_gradients(answer, right, rounded, where)
 
 
 def _compare_module(subject: object, reference: Callable, case: Case, state: dict, *, gradients: bool) -> None:
@@ -340,7 +339,7 @@ def _compare_module(subject: object, reference: Callable, case: Case, state: dic
     mode = "in train mode " if case.training else ""
     where = f"{mode}with {_options(case.options)} for input of shape {tuple(x.shape)}"
     details = dict(options=case.options, state=state, x=x, training=case.training)
-    answer, right, rounded = _answers(subject, reference, "module", gradients, **details)
+    answer, right, rounded = _answers(subject, reference, "module", gradients=gradients, **details)
     _compare_parameters(answer["parameters"], right["parameters"])
     if answer["frozen"]:
         raise Wrong(f"requires_grad is off for {str(answer['frozen'])[:200]}: it could never be trained")
@@ -354,8 +353,7 @@ def _compare_module(subject: object, reference: Callable, case: Case, state: dic
     elif not expected.matches(actual):
         raise Wrong(f"{where}: after dropout expected {expected}, got {actual}")
     compare(answer["after"], x, f"its input was changed {where}")
-    if gradients:
-        _compare_gradients(answer.get("gradients"), right["gradients"], rounded["gradients"], where)
+    _compare_gradients(answer, right, rounded, where)
 
 
 def _compare_parameters(actual: dict, expected: dict) -> None:
@@ -382,11 +380,12 @@ def learning_rate_schedule(function: object) -> None:
     plans = [dict(warmup_steps=warmup) for warmup in (whole(3, 9), 0, 1, total)]
     plans.append(dict(warmup_steps=whole(3, 9), final=peak * uniform(0.05, 0.5)))
     plans.append(dict(warmup_steps=0, total_steps=1))
+    schedule = training.learning_rate_schedule
     for plan, step in product(plans, range(total + whole(4, 60))):
-        request = dict(args=(step,), kwargs=dict(total_steps=total, peak=peak) | plan)
-        expected = _right_answer(training.learning_rate_schedule, "call", **request)["result"]
-        where = f"at step {step} with {_options(request['kwargs'])}"
-        _compare_number(_ask(function, "call", **request)["result"], expected, where, limit=1e-6 * peak)
+        options = dict(total_steps=total, peak=peak) | plan
+        actual, expected, _ = _answers(function, schedule, "call", args=(step,), kwargs=options)
+        where = f"at step {step} with {_options(options)}"
+        _compare_number(actual["result"], expected["result"], where, limit=1e-6 * peak)
 
 
 @hidden_test
@@ -411,8 +410,7 @@ def _compare_training(function: object, reference: Callable, *runs: list[dict], 
             labels = torch.randint(len(state["head.bias"]), (b,), generator=generator)
             steps.append(((3 * normal(b, 2, side, side), labels), kwargs))
         details = dict(state=state, kind=kind, options=dict(lr=uniform(0.05, 0.2), **fixed), steps=steps)
-        expected = _right_answer(reference, "training", **details)
-        actual = _ask(function, "training", **details)
+        actual, expected, _ = _answers(function, reference, "training", **details)
         if in_parts and actual["waiting"] > 1:
             raise Wrong(f"backward must run after each part; {actual['waiting']} parts are in memory at once")
         for step, kwargs in enumerate(run):
@@ -465,8 +463,8 @@ def evaluate(function: object) -> None:
         batch, labels = _decided_images(state, (size, 2, side, side))
         modes = [True, choice(True, False), False, True]
         details = dict(state=state, modes=modes, options=options, images=batch, labels=labels)
-        expected = _right_answer(training.evaluate, "evaluation", **details)
-        actual, where = _ask(function, "evaluation", **details), f"{size} images, {_options(options)}"
+        actual, expected, _ = _answers(function, training.evaluate, "evaluation", **details)
+        where = f"{size} images, {_options(options)}"
         if not isinstance(actual["result"], (tuple, list)) or len(actual["result"]) != 2:
             raise Wrong("expected two numbers, loss and accuracy")
         for name, came, right in zip(["loss", "accuracy"], actual["result"], expected["result"], strict=True):
