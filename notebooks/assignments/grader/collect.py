@@ -159,23 +159,21 @@ def _read(
             matches = [match for match in (pattern.fullmatch(text) for pattern in patterns) if match]
             if not matches:
                 continue
-            for match in matches:
-                student = _student(match, roster)
-                if student or match.re.pattern in SYSTEMS:  # a system's words come before what a student chose
-                    break
-            else:
-                match = matches[0]
+            students = {match: _student(match, roster) for match in matches}
+            # a system's words come before what a student chose
+            is_clear = (match for match in matches if students[match] or match.re.pattern in SYSTEMS)
+            match = next(is_clear, matches[0])
             assignment = assignment_in(match["assignment"] or FILE)
             if assignment not in (*assignments, FILE):
                 problem = f"{spelling}: the course has no {assignment}. Place it by hand."
-            elif not student:
+            elif not students[match]:
                 problem = f"{spelling}: {_unknown(match['student'] or '', roster)}. Place it by hand."
                 if match.re.pattern in SYSTEMS:
                     break
             else:
                 numbers = re.findall(r"\d+", match.groupdict().get("timestamp") or "")
                 time = "-".join(numbers[:3]) + " " + ":".join(numbers[3:])
-                return HandIn(path, spelling, student, assignment, time.strip())
+                return HandIn(path, spelling, students[match], assignment, time.strip())
     return problem
 
 

@@ -70,16 +70,13 @@ class Confinement:
         """Return how Python is started inside: at its real place, without a virtual environment's additions."""
         return ["python3", "-I"] if self.kind in CONTAINERS else [str(Path(sys.executable).resolve()), "-I", "-S"]
 
-    def start(
-        self, inside: Sequence[str], folder: str | Path, limits: "Limits", descriptors: Sequence[int] = (), **options
-    ) -> subprocess.Popen:
+    def start(self, inside: Sequence[str], folder: str | Path, limits: "Limits", **options: object) -> subprocess.Popen:
         """Start a command under this confinement.
 
         Args:
             inside: the command.
             folder: what it may read besides the libraries, under the same name.
             limits: what it may use.
-            descriptors: open files that it inherits.
             options: of ``Popen``.
         """
         with tempfile.TemporaryFile() as file:
@@ -89,7 +86,7 @@ class Confinement:
                 inside = bubblewrap(inside, folder, limits.disk_bytes, file.fileno())
             elif self.kind in CONTAINERS:
                 inside = container(self.kind, inside, folder, limits)
-            return subprocess.Popen(inside, pass_fds=[file.fileno(), *descriptors], start_new_session=True, **options)
+            return subprocess.Popen(inside, pass_fds=[file.fileno()], start_new_session=True, **options)
 
     def pid(self, started: subprocess.Popen, folder: str | Path) -> int:
         """Return the process from which all of a started command's come, or the nearest one that this machine shows."""

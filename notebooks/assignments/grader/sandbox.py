@@ -14,7 +14,6 @@ import ast
 import atexit
 import builtins
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -187,7 +186,8 @@ class Process:
                 raise TimeoutError
 
         try:
-            self.connection = Connection(*sandbox.connect(), starting)
+            descriptor = sandbox.connect()
+            self.connection = Connection(descriptor, descriptor, starting)
             self.connection.send({"package": package, "limits": asdict(limits)})
             self.connection.receive()
         except (Ended, OSError, Malformed) as error:
@@ -275,24 +275,20 @@ class Sandbox:
         _open.append(self)
         atexit.register(self.stop)
 
-    def connect(self) -> tuple[int, int]:
-        """Start a student's process; return descriptors to read what it sends and to send to it."""
+    def connect(self) -> int:
+        """Start a student's process; return a descriptor of the connection to it."""
         if not self.confinement.forks:
-            self._launch(None)
-            return os.dup(self.running.stdout.fileno()), os.dup(self.running.stdin.fileno())
+            return self._launch().detach()
         if self.running is None or self.running.poll() is not None:
             self.stop()
-            self.control, theirs = socket.socketpair()
-            with theirs:
-                self._launch(theirs.fileno())
+            self.control = self._launch()
             self.control.settimeout(START_SECONDS)
             if self.control.recv(1) != b"+":
                 raise Ended
         ours, theirs = socket.socketpair()
         with theirs:
             socket.send_fds(self.control, [b"+"], [theirs.fileno()])
-        descriptor = ours.detach()
-        return descriptor, descriptor
+        return ours.detach()
 
     def disconnect(self) -> None:
         """End the student's process; where nothing of it has stayed, the next one is forked from the same Python."""
@@ -304,26 +300,20 @@ class Sandbox:
                     return
         self.stop()
 
-    def _launch(self, control: int | None) -> None:
+    def _launch(self) -> socket.socket:
+        """Start the worker; return a connection to its standard input and output."""
         self.said, self.complaints = "", tempfile.TemporaryFile()  # noqa: SIM115
         is_bare = self.confinement.kind == "none"
         home = tempfile.mkdtemp(dir=self.folder) if is_bare else "/"
-        settings = dict(
-            folder=str(self.folder),
-            libraries=[] if self.confinement.kind in CONTAINERS else library_folders(),
-            control=control,
-        )
-        self.running = self.confinement.start(
-            [*self.confinement.python, str(self.folder / "grader" / "worker.py"), json.dumps(settings)],
-            self.folder,
-            Limits(disk_bytes=self.disk_bytes),
-            [] if control is None else [control],
-            stdin=subprocess.PIPE if control is None else subprocess.DEVNULL,
-            stdout=subprocess.PIPE if control is None else subprocess.DEVNULL,
-            stderr=self.complaints,
-            cwd=home,
-            env=environment(home) if is_bare else None,
-        )
+        libraries = [] if self.confinement.kind in CONTAINERS else library_folders()
+        settings = dict(libraries=libraries, forks=self.confinement.forks)
+        command = [*self.confinement.python, str(self.folder / "grader" / "worker.py"), json.dumps(settings)]
+        options = dict(stderr=self.complaints, cwd=home, env=environment(home) if is_bare else None)
+        limits = Limits(disk_bytes=self.disk_bytes)
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.running = self.confinement.start(command, self.folder, limits, stdin=theirs, stdout=theirs, **options)
+        return ours
 
     def stop(self) -> None:
         """End everything in the sandbox."""
@@ -331,7 +321,7 @@ class Sandbox:
             return
         self.confinement.remove(self.folder)
         Usage(self.running.pid).end_all()
-        self.running.communicate()
+        self.running.wait()
         if self.confinement.forks:
             self.control.close()
         self.complaints.seek(0)

@@ -26,6 +26,7 @@ from functools import partialmethod
 from pathlib import Path
 from types import FunctionType
 
+FOLDER = Path(__file__).parents[1]  # what the sandbox has for every submission
 CLONE_NEWUSER, CLONE_NEWPID, PR_SET_DUMPABLE = 0x10000000, 0x20000000, 4
 CAPABILITIES = 0x20080522  # the version of the kernel's structures
 CUT = "\n[more output is left out]\n"
@@ -37,21 +38,34 @@ IDLE_MAGICS = ("matplotlib", "pip", "conda", "mamba", "load_ext", "autoreload", 
 def main() -> None:
     """Load what every submission needs, then work for one, or fork a process for each that comes."""
     settings = json.loads(sys.argv[1])
-    sys.path[:] = [settings["folder"], *sys.path, *settings["libraries"]]
-    Cells.prepare()
-    if settings["control"] is None:
-        streams = os.dup(0), os.dup(1)
+    sys.path[:] = [str(FOLDER), *sys.path, *settings["libraries"]]
+    cells = Cells()
+    if settings["forks"]:
+        prepare_more()
+        control = socket.socket(fileno=os.dup(0))
         close_standard_streams()
-        work(*streams, settings["folder"], is_alone=False)
-    else:
-        Cells.prepare_more()
-        control = socket.socket(fileno=settings["control"])
         control.send(b"+")
-        while serve_fork(control, settings["folder"]):
+        while serve_fork(control, cells):
             control.send(b"+")
+    else:
+        streams = os.dup(0), os.dup(1)  # of a container, two pipes
+        close_standard_streams()
+        work(*streams, cells, is_alone=False)
 
 
-def serve_fork(control: socket.socket, folder: str) -> bool:
+def prepare_more() -> None:
+    """Load what PyTorch itself imports at the first comparison and the first step, for all who are forked."""
+    import sklearn.datasets
+    import sklearn.model_selection  # noqa: F401
+    import torch
+
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    torch.optim.SGD([parameter]).step()
+    torch.testing.assert_close(parameter, parameter)
+    gc.freeze()
+
+
+def serve_fork(control: socket.socket, cells: "Cells") -> bool:
     """Fork a process for a connection that the grader sends, and end it when the grader asks for it.
 
     Returns whether nothing of the submission has stayed; if something has, the sandbox is given up, by ending.
@@ -61,41 +75,32 @@ def serve_fork(control: socket.socket, folder: str) -> bool:
         return False
     home = Path(os.environ["HOME"])
     before = state_of(home)
-    reader, writer = os.pipe()
     guard = os.fork()
     if not guard:
-        control.close()
-        os.close(reader)
-        close_standard_streams()
         libc = ctypes.CDLL(None)
         libc.prctl(PR_SET_DUMPABLE, 0)  # or the student's process, in the same namespace, could write into this one
-        if libc.unshare(CLONE_NEWUSER | CLONE_NEWPID) == 0:  # os.unshare comes with Python 3.12
-            student = os.fork()
-            if not student:
-                libc.prctl(PR_SET_DUMPABLE, 1)
-                os.close(writer)
-                os.setsid()  # or a signal to its group would reach the processes outside
-                drop_capabilities(libc)
-                with suppress(BaseException):
-                    work(descriptors[0], descriptors[0], folder, is_alone=True)
-                os._exit(1)
-            os.close(descriptors[0])
-            os.write(writer, str(student).encode())
-            os.close(writer)
-            os.waitpid(student, 0)
-        os._exit(0)
+        if libc.unshare(CLONE_NEWUSER | CLONE_NEWPID):  # os.unshare comes with Python 3.12
+            os._exit(1)
+        student = os.fork()
+        if not student:
+            libc.prctl(PR_SET_DUMPABLE, 1)
+            control.close()
+            os.setsid()  # or a signal to its group would reach the processes outside
+            drop_capabilities(libc)
+            with suppress(BaseException):
+                work(descriptors[0], descriptors[0], cells, is_alone=True)
+            os._exit(1)
+        os.close(descriptors[0])
+        asked = control.recv(1)
+        os.kill(student, signal.SIGKILL)  # with the first process of its namespace, all others are killed
+        os.waitpid(student, 0)
+        os._exit(0 if asked else 1)
     os.close(descriptors[0])
-    os.close(writer)
-    with open(reader) as file:
-        student = int(file.read())
-    asked = control.recv(1)
-    with suppress(ProcessLookupError):  # with the first process of its namespace, all others are killed
-        os.kill(student, signal.SIGKILL)
-    os.waitpid(guard, 0)
+    _, status = os.waitpid(guard, 0)
     for command in (["/bin/chmod", "-R", "u+rwX"], ["/bin/rm", "-rf"]):  # they stop at no depth of folders
         subprocess.run([*command, "--", *home.iterdir()], stderr=subprocess.DEVNULL)
     os.utime(home)
-    return bool(asked) and not any(home.iterdir()) and state_of(home) == before
+    return status == 0 and not any(home.iterdir()) and state_of(home) == before
 
 
 def state_of(folder: Path) -> tuple:
@@ -120,12 +125,12 @@ def close_standard_streams() -> None:
 # --- the student's process -------------------------------------------------------------------------------------------
 
 
-def work(incoming: int, outgoing: int, folder: str, *, is_alone: bool) -> None:
+def work(incoming: int, outgoing: int, cells: "Cells", *, is_alone: bool) -> None:
     """Take over the course's package and the limits, run cells and answer requests until the connection is closed.
 
     Args:
         incoming, outgoing: descriptors of the connection to the grader.
-        folder: what the sandbox has for every submission.
+        cells: runs the cells.
         is_alone: whether the process is the first one in a namespace of its own.
     """
     from grader import answers
@@ -133,8 +138,8 @@ def work(incoming: int, outgoing: int, folder: str, *, is_alone: bool) -> None:
 
     connection = Connection(incoming, outgoing)
     start = connection.receive()
-    put_package(start["package"], folder)
-    cells = Cells(start["limits"]["output_bytes"])
+    put_package(start["package"])
+    cells.output_bytes = start["limits"]["output_bytes"]
     own, original = os.getpid(), dict(vars(builtins))
     getpid, leave, kill, wait, restore = os.getpid, os._exit, os.kill, os.waitpid, vars(builtins).update
     put_back, sigkill = cells.put_back, int(signal.SIGKILL)
@@ -166,13 +171,13 @@ def work(incoming: int, outgoing: int, folder: str, *, is_alone: bool) -> None:
             connection.send({"id": message["id"], "answer": {"error": problem}})
 
 
-def put_package(texts: dict[str, str], folder: str) -> None:
+def put_package(texts: dict[str, str]) -> None:
     """Write the files of the package that an assignment gives, and let Python find it."""
     top = Path(os.environ["HOME"], ".course")
     for name, text in texts.items():
         (top / name).parent.mkdir(parents=True, exist_ok=True)
         (top / name).write_text(text)
-    (top / "resources").symlink_to(Path(folder, "resources"))
+    (top / "resources").symlink_to(FOLDER / "resources")
     sys.path[:] = [str(top), *sys.path, os.environ["HOME"]]  # at last, what a cell has written
 
 
@@ -198,13 +203,13 @@ def in_this_process(self: object, init: Callable, *given: object, **options: obj
 class Cells:
     """IPython without a terminal: magics, ``display`` and plots work, and what they show is kept.
 
-    Args:
+    Attributes:
         output_bytes: how much is kept of what one cell shows.
     """
 
-    @classmethod
-    def prepare(cls) -> None:
-        """Import what every notebook imports, and make IPython's shell."""
+    output_bytes = 0
+
+    def __init__(self) -> None:
         import einops.layers.torch  # noqa: F401
         import matplotlib.pyplot
         import torch.utils.data
@@ -219,11 +224,15 @@ class Cells:
         loader.__init__ = partialmethod(in_this_process, loader.__init__)
         # the plain form of tracebacks: the others take ten seconds over a recursion without end
         config = Config(HistoryManager=dict(enabled=False), InteractiveShell=dict(xmode="Plain"))
-        cls.shell = shell = InteractiveShell.instance(config=config)
+        self.shell = shell = InteractiveShell.instance(config=config)
+        self.namespace, self.errors = shell.user_ns, []
+        self.made, self.values = {}, {}  # functions and classes; which names of these were values when one was made
+        shell._showtraceback = self._keep_error
         shell.display_pub = CapturingDisplayPublisher()
         shell.display_trap.hook = CapturingDisplayHook(shell=shell, outputs=shell.display_pub.outputs)
         shell.ask_exit = lambda: None  # go on after exit(): the cells below are run all the same
         builtins.help = pydoc.help  # which Python adds only where it looks for installed packages by itself
+        builtins.input = lambda prompt="": ""  # nobody is there to answer
         for name in IDLE_MAGICS:
             shell.register_magic_function(lambda line, cell=None: None, "line", name)
         import matplotlib_inline.backend_inline  # noqa: F401  it looks for the shell, to show plots in it
@@ -232,25 +241,6 @@ class Cells:
         matplotlib.pyplot.loglog([1, 10], [1, 10])
         matplotlib.pyplot.savefig(io.BytesIO())
         matplotlib.pyplot.close()
-
-    @staticmethod
-    def prepare_more() -> None:
-        """Load what PyTorch itself imports at the first comparison and the first step, for all who are forked."""
-        import sklearn.datasets
-        import sklearn.model_selection  # noqa: F401
-        import torch
-
-        parameter = torch.nn.Parameter(torch.zeros(1))
-        torch.optim.SGD([parameter]).step()
-        torch.testing.assert_close(parameter, parameter)
-        gc.freeze()
-
-    def __init__(self, output_bytes: int) -> None:
-        self.output_bytes, self.errors = output_bytes, []
-        self.made, self.values = {}, {}  # functions and classes; which names of these were values when one was made
-        self.shell._showtraceback = self._keep_error
-        self.namespace = self.shell.user_ns
-        builtins.input = lambda prompt="": ""  # nobody is there to answer
 
     def run(self, source: str) -> list[list[str]]:
         """Run a cell and return what it shows: lists of a kind of output and its texts."""
