@@ -43,8 +43,13 @@ def perform(namespace: Mapping, request: dict) -> dict:
         return {"error": f"your code stopped with {type(error).__name__}: {message}{place}"}
 
 
-def call(function: Callable, args: tuple, kwargs: dict, cotangent: Tensor | None = None) -> dict:
-    """Call a function; return its result, its arguments after the call and, with a cotangent, their gradients."""
+def call(
+    function: Callable, args: tuple, kwargs: dict, cotangent: Tensor | None = None, weights: Mapping[str, Tensor] = {}
+) -> dict:
+    """Call a function; return its result, its arguments after the call and, with a cotangent, their gradients.
+
+    The function may be a module; the gradients of its ``weights`` are returned too.
+    """
 
     def run(values: list) -> object:
         return function(*values[: len(args)], **dict(zip(kwargs, values[len(args) :], strict=True)))
@@ -53,11 +58,16 @@ def call(function: Callable, args: tuple, kwargs: dict, cotangent: Tensor | None
     after = [value.clone() if isinstance(value, Tensor) else value for value in before]
     with torch.no_grad():
         answer = {"result": run(after), "after": after}
-    if cotangent is not None and getattr(answer["result"], "shape", None) == cotangent.shape:
-        given = [x.clone().requires_grad_() if isinstance(x, Tensor) and x.is_floating_point() else x for x in before]
-        leaves = {f"argument {k + 1}": x for k, x in enumerate(given) if isinstance(x, Tensor) and x.requires_grad}
-        answer["gradients"] = _gradients(run(given), leaves, cotangent)
-    return answer
+    if cotangent is None or getattr(answer["result"], "shape", None) != cotangent.shape:
+        return answer
+    given = [x.clone().requires_grad_() if isinstance(x, Tensor) and x.is_floating_point() else x for x in before]
+    label = "the input" if isinstance(function, nn.Module) else "argument {}"
+    leaves = {label.format(k + 1): x for k, x in enumerate(given) if isinstance(x, Tensor) and x.requires_grad}
+    leaves, result = {**leaves, **weights}, run(given)
+    if not result.requires_grad:
+        return answer | {"gradients": None}
+    found = torch.autograd.grad(result, list(leaves.values()), cotangent, allow_unused=True)
+    return answer | {"gradients": dict(zip(leaves, found, strict=True))}
 
 
 def module(
@@ -79,22 +89,10 @@ def module(
     if answer["frozen"] or answer["parameters"] != {name: tuple(tensor.shape) for name, tensor in state.items()}:
         return answer
     model.to(x.dtype).train(training)
-    given = x.clone()
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(state[name])
-        answer |= {"result": model(given), "after": given}
-    if cotangent is not None and getattr(answer["result"], "shape", None) == cotangent.shape:
-        x = x.clone().requires_grad_()
-        answer["gradients"] = _gradients(model(x), {"the input": x, **parameters}, cotangent)
-    return answer
-
-
-def _gradients(result: Tensor, leaves: dict[str, Tensor], cotangent: Tensor) -> dict[str, Tensor | None] | None:
-    if not result.requires_grad:
-        return None
-    found = torch.autograd.grad(result, list(leaves.values()), cotangent, allow_unused=True)
-    return dict(zip(leaves, found, strict=True))
+    return answer | call(model, (x,), {}, cotangent, parameters)
 
 
 class SmallModel(nn.Module):

@@ -352,7 +352,7 @@ def _compare_module(subject: object, reference: Callable, case: Case, state: dic
         compare(actual, expected, where, floor=1.0)
     elif not expected.matches(actual):
         raise Wrong(f"{where}: after dropout expected {expected}, got {actual}")
-    compare(answer["after"], x, f"its input was changed {where}")
+    compare(answer["after"][0], x, f"its input was changed {where}")
     _compare_gradients(answer, right, rounded, where)
 
 

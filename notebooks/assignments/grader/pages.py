@@ -65,11 +65,8 @@ def markdown2html(context: Mapping, source: str) -> str:
     attachments = context.get("cell", {}).get("attachments", {})
     renderer = Renderer(escape=False, attachments=attachments, exclude_anchor_links=True)
     as_it_is = f"<pre>{html.escape(source)}</pre>"
-    if (
-        len(source) > LENGTH
-        or re.search(rf"\s{{{GAP}}}", source)
-        or len(re.findall("<[a-z]", source, re.IGNORECASE)) > ELEMENTS
-    ):
+    is_long = len(source) > LENGTH or re.search(rf"\s{{{GAP}}}", source)
+    if is_long or len(re.findall("<[a-z]", source, re.IGNORECASE)) > ELEMENTS:
         return as_it_is
     try:
         page = MarkdownWithMath(renderer=renderer).render(source)

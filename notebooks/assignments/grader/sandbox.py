@@ -101,8 +101,7 @@ class _Submission:
     def __init__(self, sandbox: "Sandbox", limits: Limits, package: dict, cells: list[tuple[int, str]]) -> None:
         self.sandbox, self.limits, self.package, self.cells = sandbox, limits, package, cells
         self.result, self.process = Result(), None
-        self.skipped: set[int] = set()
-        self.test_restarts = self.limits.restarts
+        self.cell_restarts = self.test_restarts = limits.restarts
         self.room = 4 * self.limits.output_bytes
 
     def end(self) -> None:
@@ -116,10 +115,7 @@ class _Submission:
         while self.result.seconds < self.limits.total_seconds:
             seconds = self.limits.total_seconds - self.result.seconds
             self.process = Process(self.sandbox, self.limits, self.package, seconds)
-            for index, source in self.cells:
-                if index not in self.skipped and not self._run_cell(index, source):
-                    break
-            else:
+            if all(self._run_cell(index, source) for index, source in self.cells):
                 return True
         self._note(f"the submission was stopped after {self.limits.total_seconds:g} s in all")
         return False
@@ -131,10 +127,12 @@ class _Submission:
             self.end()
             self._note(f"cell {index}: {stopped}")
             self.result.outputs[index] = [stream("stderr", f"This cell was not finished: {stopped}.\n")]
-            self.skipped.add(index)
-            later = {each for each, _ in self.cells if each > index} - self.skipped
-            if len(self.skipped) > self.limits.restarts and later:
-                self.skipped |= later
+            later = [cell for cell in self.cells if cell[0] > index]
+            self.cells = [cell for cell in self.cells if cell[0] < index]
+            self.cell_restarts -= 1
+            if self.cell_restarts >= 0:
+                self.cells += later
+            elif later:
                 self._note(f"the cells after cell {index} were not run: too many were stopped")
             return False
         if index not in self.result.outputs:
