@@ -80,6 +80,7 @@ def test_any_function_can_be_tested():
     hidden.same_values(lambda x, k: x * 2 + k, double, draw, gradients=True)
     hidden.same_values(lambda x, k=1: x * 2 + k, double, lambda: (draw()[:1], dict(k=3)))
     hidden.same_values(several, several, lambda: (3,))
+    hidden.same_values(nn.GELU(), F.gelu, lambda: draw()[:1], gradients=True)  # a module in place of a function
 
 
 def not_written(x, k):

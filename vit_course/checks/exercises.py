@@ -277,7 +277,7 @@ _exercise(
     stages=["query key value", "merged"],
     before=[_copies_every_parameter],
 )
-SIZES = [(32, 2), (32, 7), (32, 5), (32, 10), (224, 16), (100, 9)]
+SIZES = [(32, 7), (32, 2), (32, 5), (32, 10), (224, 16), (100, 9)]
 _exercise("count_tokens", {f"count_tokens{sizes}": sizes for sizes in SIZES})
 ROWS = {"a weight of 24 rows": (formula(24, 8),), "a weight of 18 rows": (formula(18, 6),), "a bias": (formula(36),)}
 _exercise("reorder_qkv", ROWS)

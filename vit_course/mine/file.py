@@ -118,7 +118,7 @@ def read(path: Path) -> str:
 
 
 def write(path: Path, text: str, *, why: str) -> None:
-    """Write the file in one step; the version before it goes to the history folder first."""
+    """Write the file in one step; the version before it goes to the history folder first, which must exist."""
     if path.exists():
         shutil.copy2(path, path.parent / HISTORY / f"{datetime.now():%Y-%m-%d_%H%M%S_%f}_before_{why}.py")
     with replacing(path) as partial:

@@ -39,14 +39,15 @@ class Recipe:
     valid_fraction: float = _setting("share of the training images used for validation, the same for every seed", 0.1)
 
     def __post_init__(self) -> None:
-        """Check every setting that is not checked before the first step, where it is used."""
+        """Check every setting that the model does not check."""
         for name in ("batch_size", "patch_size", "small_side"):
             arguments.whole_number(name, getattr(self, name))
         for name in ("epochs", "peak_lr", "max_grad_norm"):
             arguments.positive_number(name, getattr(self, name))
-        for name in ("warmup", "cooldown", "label_smoothing", "small_share", "valid_fraction"):
+        for name in ("warmup", "cooldown", "dropout", "label_smoothing", "small_share", "valid_fraction"):
             arguments.probability(name, getattr(self, name))
         arguments.whole_number("crop", self.crop, minimum=0)
+        arguments.real_number("weight_decay", self.weight_decay)
         arguments.one_of("optimizer", self.optimizer, ("adamw", "muon"))
         if self.small_share and self.small_side % self.patch_size:
             raise ValueError(f"small_side must be divisible by patch_size={self.patch_size}; got {self.small_side}")

@@ -44,11 +44,15 @@ def perform(namespace: Mapping, request: dict) -> dict:
 
 
 def call(
-    function: Callable, args: tuple, kwargs: dict, cotangent: Tensor | None = None, weights: Mapping[str, Tensor] = {}
+    function: Callable,
+    args: tuple,
+    kwargs: dict,
+    cotangent: Tensor | None = None,
+    weights: Mapping[str, Tensor] | None = None,
 ) -> dict:
     """Call a function; return its result, its arguments after the call and, with a cotangent, their gradients.
 
-    The function may be a module; the gradients of its ``weights`` are returned too.
+    With the ``weights`` of a module, their gradients are returned too.
     """
 
     def run(values: list) -> object:
@@ -61,9 +65,9 @@ def call(
     if cotangent is None or getattr(answer["result"], "shape", None) != cotangent.shape:
         return answer
     given = [x.clone().requires_grad_() if isinstance(x, Tensor) and x.is_floating_point() else x for x in before]
-    label = "the input" if isinstance(function, nn.Module) else "argument {}"
+    label = "argument {}" if weights is None else "the input"
     leaves = {label.format(k + 1): x for k, x in enumerate(given) if isinstance(x, Tensor) and x.requires_grad}
-    leaves, result = {**leaves, **weights}, run(given)
+    leaves, result = leaves | dict(weights or {}), run(given)
     if not result.requires_grad:
         return answer | {"gradients": None}
     found = torch.autograd.grad(result, list(leaves.values()), cotangent, allow_unused=True)

@@ -1,6 +1,7 @@
 """What a student handed in, read as a stranger's file: nothing in it is believed."""
 
 import json
+import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,18 +58,22 @@ def read_text(path: Path) -> str:
     """
     again = f"Ask for the {path.suffix} file itself."
     try:
-        status = path.lstat()
-        if stat.S_ISLNK(status.st_mode):
-            raise Unreadable(f"the file is a link to another one. {again}")
-        if not stat.S_ISREG(status.st_mode):  # a pipe would make the grader wait
-            raise Unreadable(f"it is not an ordinary file. {again}")
+        # a link is not followed, and a pipe does not make the grader wait
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        cause = "the file is a link to another one" if path.is_symlink() else f"it cannot be opened: {error.strerror}"
+        raise Unreadable(f"{cause}. {again}") from None
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise Unreadable(f"it is not an ordinary file. {again}")
+    with open(descriptor, "rb") as file:
         if (size := status.st_size / 1e6) > MEGABYTES:
             raise Unreadable(f"the file has {size:.0f} MB; the limit is {MEGABYTES}. Clear all outputs, hand in again.")
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise Unreadable(f"it cannot be opened: {error.strerror}. {again}") from None
-    except UnicodeDecodeError:
-        raise Unreadable(f"the file is not UTF-8 text. {again}") from None
+        try:
+            return file.read().decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise Unreadable(f"the file is not UTF-8 text. {again}") from None
 
 
 def read_notebook(path: Path) -> list[HandedCell]:

@@ -137,7 +137,7 @@ class _Repair:
         if len(copies) > 1:
             self.notes.append(f"{what} was there {len(copies)} times; it counts once")
         points = [each.points for each in copies if each.points is not None]
-        if is_test(cell) and any(each != nbgrader_of(cell)["points"] for each in points):
+        if is_test(cell) and any(str(each) != str(nbgrader_of(cell)["points"]) for each in points):
             self.notes.append(f"the points of {label} had been changed; the original ones count")
         return next(iter(copies), None)
 

@@ -43,13 +43,13 @@ def main() -> None:
     if settings["forks"]:
         prepare_more()
         control = socket.socket(fileno=os.dup(0))
-        close_standard_streams()
+        close_streams(0, 1)  # an error of this process is read from its standard error
         control.send(b"+")
         while serve_fork(control, cells):
             control.send(b"+")
     else:
         streams = os.dup(0), os.dup(1)  # of a container, two pipes
-        close_standard_streams()
+        close_streams(0, 1, 2)
         work(*streams, cells, is_alone=False)
 
 
@@ -81,6 +81,7 @@ def serve_fork(control: socket.socket, cells: "Cells") -> bool:
         libc.prctl(PR_SET_DUMPABLE, 0)  # or the student's process, in the same namespace, could write into this one
         if libc.unshare(CLONE_NEWUSER | CLONE_NEWPID):  # os.unshare comes with Python 3.12
             os._exit(1)
+        close_streams(2)
         student = os.fork()
         if not student:
             libc.prctl(PR_SET_DUMPABLE, 1)
@@ -115,10 +116,10 @@ def drop_capabilities(libc: ctypes.CDLL) -> None:
         raise OSError("capset")
 
 
-def close_standard_streams() -> None:
+def close_streams(*descriptors: int) -> None:
     """Read nothing from, and write nothing to, what the grader uses."""
     nothing = os.open(os.devnull, os.O_RDWR)
-    for descriptor in range(3):
+    for descriptor in descriptors:
         os.dup2(nothing, descriptor)
 
 
