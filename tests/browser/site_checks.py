@@ -2,37 +2,35 @@
 
 from importlib.resources import files
 
-from playwright.sync_api import Page, Request
+from playwright.sync_api import ConsoleMessage, Page, Request
 
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
 
-class Traffic:
-    """What a page requests and complains of, from the moment this is made.
+def watch(page: Page, home: str) -> list[str]:
+    """Return a list to which is added, from now on, what the page requests elsewhere or in vain and complains of.
 
     Args:
         page: a page that has not been opened yet.
         home: the address below which everything that it requests must lie.
     """
+    problems: list[str] = []
+    say, own = problems.append, (home, "data:", "blob:")
 
-    def __init__(self, page: Page, home: str) -> None:
-        self.problems: list[str] = []
-        say, own = self.problems.append, (home, "data:", "blob:")
-        page.on("request", lambda request: request.url.startswith(own) or say(f"leaves the site: {request.url}"))
-        page.on("response", lambda answer: answer.status >= 400 and say(f"{answer.status}: {answer.url}"))
-        page.on("requestfailed", self._miss)
-        page.on("console", lambda told: self._hear(told.type, told.text))
-        page.on("pageerror", lambda error: say(f"script: {error}"))
+    def miss(request: Request) -> None:
+        if not (request.failure or "").endswith("ABORTED"):  # it was still loading when the page was left
+            say(f"not loaded: {request.url}")
 
-    def _miss(self, request: Request) -> None:
-        """Note what could not be loaded; what was still loading when the page was left is no fault."""
-        if not (request.failure or "").endswith("ABORTED"):
-            self.problems.append(f"not loaded: {request.url}")
+    def hear(told: ConsoleMessage) -> None:
+        if told.type in ("error", "warning") and not told.text.endswith("to activate."):  # JupyterLab's slow start
+            say(f"console: {told.text}")
 
-    def _hear(self, kind: str, text: str) -> None:
-        """Note an error or a warning; what JupyterLab says about a slow start is neither."""
-        if kind in ("error", "warning") and not text.endswith("to activate."):
-            self.problems.append(f"console: {text}")
+    page.on("request", lambda request: request.url.startswith(own) or say(f"leaves the site: {request.url}"))
+    page.on("response", lambda answer: answer.status >= 400 and say(f"{answer.status}: {answer.url}"))
+    page.on("requestfailed", miss)
+    page.on("console", hear)
+    page.on("pageerror", lambda error: say(f"script: {error}"))
+    return problems
 
 
 def ready(page: Page) -> None:
@@ -69,31 +67,26 @@ def formulas(page: Page) -> list[str]:
     )
 
 
-def cut_off(page: Page) -> list[str]:
-    """Code of up to 88 characters a line fits its box, on a phone all code of a cell and every table of words does."""
+def too_wide(page: Page) -> list[str]:
+    """Nothing makes the page itself scroll sideways, and what must fit its own box does.
+
+    That is code of up to 88 characters a line, and on a phone all code of a cell and every table of words.
+    """
     return page.evaluate(
         """() => {
+            const {scrollWidth, clientWidth} = document.documentElement;
+            const name = part => part.tagName.toLowerCase() + (part.className ? "." + part.className : "");
+            const beyond = [...document.querySelectorAll("main *")].filter(
+                part => part.getBoundingClientRect().right > clientWidth + 1).slice(0, 3).map(name);
+            const problems = scrollWidth > clientWidth ? [`${scrollWidth} px in ${clientWidth}: ${beyond}`] : [];
             const isPhone = innerWidth < 768;
             const parts = [...document.querySelectorAll(".cell_input pre")].filter(
                 code => isPhone || Math.max(...code.textContent.split("\\n").map(line => line.length)) <= 88);
             if (isPhone) parts.push(...document.querySelectorAll("article table:not(:has(td.text-right))"));
             const box = part => part.closest(".pst-scrollable-table-container") ?? part;
-            return parts.filter(part => box(part).scrollWidth > box(part).clientWidth).map(
-                part => `cut off at ${innerWidth}: ` + part.textContent.trim().slice(0, 60));
-        }"""
-    )
-
-
-def overflow(page: Page) -> list[str]:
-    """Nothing makes the page itself scroll sideways."""
-    return page.evaluate(
-        """() => {
-            const root = document.documentElement;
-            if (root.scrollWidth <= root.clientWidth) return [];
-            const wide = [...document.querySelectorAll("main *")].filter(
-                part => part.getBoundingClientRect().right > root.clientWidth + 1);
-            const name = part => part.tagName.toLowerCase() + (part.className ? "." + part.className : "");
-            return [`${root.scrollWidth} px in ${root.clientWidth}: ` + wide.slice(0, 3).map(name).join(", ")];
+            const cut = parts.filter(part => box(part).scrollWidth > box(part).clientWidth);
+            return [...problems, ...cut.map(
+                part => `cut off at ${innerWidth}: ` + part.textContent.trim().slice(0, 60))];
         }"""
     )
 
@@ -143,6 +136,16 @@ def barriers(page: Page) -> list[str]:
         if violation["impact"] in ("serious", "critical")
         for node in violation["nodes"][:4]
     ]
+
+
+def problems_in_every_look(page: Page) -> list[str]:
+    """Return what is too wide and what is a barrier at both widths, in light and in dark."""
+    problems = []
+    for size in (DESKTOP, PHONE):
+        for theme in ("light", "dark"):
+            show(page, size, theme)
+            problems += too_wide(page) + barriers(page)
+    return problems
 
 
 WATCH_SHIFTS = """

@@ -10,7 +10,7 @@ import torch
 from lab import execute, findings, notebook, run_all
 from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Locator, Page, expect
-from site_checks import DESKTOP, PHONE, Traffic, barriers, overflow, show
+from site_checks import DESKTOP, problems_in_every_look, show, watch
 
 from tools.lesson_figures import FONT, PAGE, live, scripts
 from vit_course.explore.figure import FIGURES, STORED
@@ -34,8 +34,6 @@ CALLS = {
 }
 HEAD = """<html lang="en"><meta name="viewport" content="width=device-width">
 <style>[data-theme="dark"] { background: #14171d; }</style>"""
-OTHER_THEME = """[...document.querySelectorAll(".vit-figure")].filter(
-    figure => figure.style.colorScheme !== document.documentElement.dataset.theme).map(figure => figure.className)"""
 READ = """JSON.stringify([...document.querySelectorAll(".vit-figure")].map(
     figure => [figure.querySelector("[role=status]").textContent, figure.values && [...figure.values]]))"""
 DIGITS = "explore.patches(sample.images[0])"
@@ -48,8 +46,7 @@ PATTERNS = [  # operation, pattern, sizes, reduction: right ones, then one for e
     ("reduce", "c h w -> h w", "", "sum"),
     ("reduce", "c h w -> ", "", "mean"),
     ("reduce", "... c h w -> ... w ()", "", "min"),
-    ("repeat", "c h w -> h (n w) c 2", "n=3", "mean"),
-    ("repeat", "c h w -> c h (w 2)", "", "mean"),
+    ("repeat", "c h w -> h (n w) (c 2) 3", "n=3", "mean"),
     ("rearrange", "c h w - h w c", "", "mean"),
     ("rearrange", "c h w -> w h -> c", "", "mean"),
     ("rearrange", "c h -> h c", "", "mean"),
@@ -94,25 +91,17 @@ STATES = {
         dict(patch_size=12, order="(p1 p2 c)", selected=(3, 1)),
     ],
     DIGITS: [dict(patch_size=1, selected=(20, 27)), dict(patch_size=28, selected=(0, 0))],
-    CALLS["einops"]: [
-        dict(zip(("operation", "pattern", "sizes", "reduction"), each, strict=True)) for each in PATTERNS
-    ],
+    CALLS["einops"]: [dict(operation=o, pattern=p, sizes=s, reduction=r) for o, p, s, r in PATTERNS],
     BATCH: [dict(), dict(pattern="(b1 b2) c h w -> (b1 h) (b2 w) c", sizes="b1=2", selected=(2, 1))],
     CALLS["head_ablation"]: [dict(), dict(off=[(1, 2)]), dict(off=[(0, 0), (0, 3), (3, 1)])],
 }
-
-
-@functools.cache
-def names() -> dict:
-    """Run the set-up once."""
-    here = {}
-    exec(SETUP, here)
-    return here
+NAMES: dict = {}
+exec(SETUP, NAMES)
 
 
 def made(call: str, state: dict | None = None):
     """Make an explorer in this process, and put it into a state."""
-    view = eval(call, names())
+    view = eval(call, NAMES)
     for name, value in (state or {}).items():
         setattr(view, name, value)
     return view
@@ -149,10 +138,10 @@ def differences(page, views) -> list[str]:
 
 def test_words_and_values_are_python_s(new_page, tmp_path):
     page = new_page()
-    traffic = Traffic(page, "file://")
+    problems = watch(page, "file://")
     page.goto(write_page(tmp_path / "page.html", every_state()))
     assert differences(page, every_state()) == []
-    assert traffic.problems == []
+    assert problems == []
 
 
 def figure_of(page: Page, kind: str) -> Locator:
@@ -165,12 +154,9 @@ def figure_of(page: Page, kind: str) -> Locator:
 def press(figure: Locator, cell: tuple[int, int], grid: tuple[int, int], *, map: int = 0, how: str = "click") -> None:
     """Click or tap the middle of a cell of one of the figure's maps, or move the mouse there."""
     cells = figure.locator(".vit-cells").nth(map)
-    box = cells.bounding_box()
-    x, y = (
-        box[side] * (at + 0.5) / size
-        for side, at, size in zip(("width", "height"), cell[::-1], grid[::-1], strict=True)
-    )
-    getattr(cells, how)(position={"x": x, "y": y})
+    box, (row, column), (rows, columns) = cells.bounding_box(), cell, grid
+    place = {"x": box["width"] * (column + 0.5) / columns, "y": box["height"] * (row + 0.5) / rows}
+    getattr(cells, how)(position=place)
 
 
 def use(page: Page) -> dict[str, dict]:
@@ -221,7 +207,7 @@ def expect_states(page: Page, states: dict[str, dict]) -> dict:
 
 def test_all_of_them_in_jupyterlab_follow_the_reader_and_python_follows_them(lab, new_page):
     page = new_page(has_touch=True)
-    traffic = Traffic(page, lab.url)
+    problems = watch(page, lab.url)
     shown = [f"{kind} = {call}\n{kind}" for kind, call in CALLS.items()]
     said = f"[view.text for view in [{', '.join(CALLS)}]]"
     cells = [new_code_cell(source) for source in (SETUP.strip(), *shown, said)]
@@ -236,7 +222,7 @@ def test_all_of_them_in_jupyterlab_follow_the_reader_and_python_follows_them(lab
     said = ast.literal_eval(last.locator(".jp-OutputArea-output").inner_text())
     assert said == [twins[kind].text for kind in CALLS]
     assert findings(page) == []
-    assert traffic.problems == []
+    assert problems == []
 
 
 def test_hover_shows_a_preview_and_a_click_pins_it(new_page, tmp_path):
@@ -266,14 +252,11 @@ def test_on_a_page_they_can_be_used_by_everybody_and_nothing_jumps(new_page, tmp
     """At both widths, in light and dark, without Python but for the heads, whose model is not on this page."""
     page = new_page(has_touch=True)
     page.goto(write_page(tmp_path / "page.html", [made(call) for call in CALLS.values()]))
-    problems = []
-    for size in (DESKTOP, PHONE):
-        for theme in ("light", "dark"):
-            show(page, size, theme)
-            problems += overflow(page) + barriers(page)
-            problems += page.evaluate(OTHER_THEME)
-    assert problems == []
+    schemes = "[...document.querySelectorAll('.vit-figure')].map(figure => figure.style.colorScheme)"
+    assert problems_in_every_look(page) == []
+    assert page.evaluate(schemes) == ["dark"] * len(CALLS)
     show(page, DESKTOP, "light")
+    assert page.evaluate(schemes) == ["light"] * len(CALLS)
     heights = "[...document.querySelectorAll('.vit-figure')].map(figure => figure.offsetHeight)"
     before = page.evaluate(heights)
     states = use(page)
@@ -287,16 +270,15 @@ def test_on_a_page_they_can_be_used_by_everybody_and_nothing_jumps(new_page, tmp
 def test_on_the_website_a_figure_replaces_its_still_picture_and_heads_are_switched_off(protocol, home, site, new_page):
     start = home if protocol == "http" else site.as_uri() + "/"
     page = new_page()
-    traffic = Traffic(page, start)
+    problems = watch(page, start)
     page.goto(start + "notebooks/09_inside_the_model.html")
     expect(page.locator(".vit-figure")).to_have_count(3)
     expect(page.locator("img[alt^='explore.']").first).to_be_hidden()
     heads = figure_of(page, "head_ablation")
     press(heads, (1, 2), (4, 4))
     heads.locator("select").select_option("layer 0 off")
-    sample, model, about = (names()[name] for name in ("sample", "model", "about"))
-    twin = names()["explore"].head_ablation(model, sample.images, sample.labels, about=about, count=200)
-    twin.off = [(0, head) for head in range(4)]
+    call = "explore.head_ablation(model, sample.images, sample.labels, about=about, count=200)"  # as in the lesson
+    twin = made(call, dict(off=[(0, head) for head in range(4)]))
     expect(heads.get_by_role("status")).to_have_text(twin.text)
     assert heads.evaluate("figure => figure.values") == twin.values.tolist()
-    assert traffic.problems == []
+    assert problems == []

@@ -8,7 +8,7 @@ import nbformat
 import pytest
 from lab import execute, findings, notebook, run_all, wait_for_notebook
 from playwright.sync_api import expect
-from site_checks import Traffic
+from site_checks import watch
 from support import run_python
 
 from tools.my_course import Copies
@@ -29,10 +29,10 @@ def page(new_page):
 
 @pytest.mark.parametrize("name", LESSONS)
 def test_a_lesson_fits(lab, page, name):
-    traffic = Traffic(page, lab.url)
+    problems = watch(page, lab.url)
     lab.open(page, f"notebooks/{name}")  # whose outputs are stored
     assert findings(page) == []
-    assert traffic.problems == []
+    assert problems == []
 
 
 def test_a_save_counts_as_no_change_and_a_cell_of_the_readers_stays(lab, new_page):
@@ -62,7 +62,7 @@ def test_a_save_counts_as_no_change_and_a_cell_of_the_readers_stays(lab, new_pag
 def test_a_link_leads_to_the_next_lesson_and_what_a_reader_writes_there_is_kept_and_used(lab, new_page):
     """One answer is right, and the others are wrong."""
     page, path = new_page(), f"my_course/{LESSONS[1]}"
-    traffic = Traffic(page, lab.url)
+    problems = watch(page, lab.url)
     lab.open(page, f"my_course/{LESSONS[0]}")
     notebook(page).get_by_role("link", name="Lesson 1 – Einops primer").click()
     expect(page).to_have_url(f"{lab.url}lab/tree/{path}")
@@ -96,4 +96,4 @@ def test_a_link_leads_to_the_next_lesson_and_what_a_reader_writes_there_is_kept_
     assert sentence("mine.yours", name=name) in "".join(printed)
     table = run_python("-m", "vit_course.mine", cwd=lab.root).stdout
     assert sentence("mine.summary", kept=1, total=len(PARTS)) in table
-    assert traffic.problems == []
+    assert problems == []

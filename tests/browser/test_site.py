@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from playwright.sync_api import expect
-from site_checks import DESKTOP, PHONE, WATCH_SHIFTS, Traffic, barriers, cut_off, formulas, overflow, ready, show
+from site_checks import DESKTOP, PHONE, WATCH_SHIFTS, barriers, formulas, ready, show, too_wide, watch
 from support import run_python
 
 from tools.build_site import modules
@@ -33,41 +33,40 @@ def tab(new_page):
 
 @pytest.mark.parametrize("name", [*KINDS, *(name for name in NOTEBOOKS if name not in KINDS)])
 def test_a_page_is_whole_stays_on_the_site_and_has_no_barriers(name, home, tab):
-    traffic = Traffic(tab, home)
+    problems = watch(tab, home)
     tab.set_viewport_size(PHONE)
     tab.goto(home + name)
     ready(tab)
-    problems = formulas(tab) + overflow(tab) + cut_off(tab)
+    problems += formulas(tab) + too_wide(tab)
     show(tab, DESKTOP, "dark")
-    problems += overflow(tab) + cut_off(tab)
+    problems += too_wide(tab)
     if name in KINDS:
         problems += barriers(tab)
         show(tab, PHONE, "light")
         problems += barriers(tab)
-    assert problems + traffic.problems == []
+    assert problems == []
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_the_menus_open_and_close(width, home, tab):
-    tab.set_viewport_size({"width": width, "height": 900})
+@pytest.mark.parametrize("size", [PHONE, DESKTOP])
+def test_the_menus_open_and_close(size, home, tab):
+    tab.set_viewport_size(size)
     tab.goto(home + LESSON)
     pages, sections = tab.get_by_role("link", name="Glossary"), tab.get_by_role("link", name="2.5 The class token")
-    shown = tab.locator(".bd-header-article .primary-toggle")
-    if width < 992:
+    toggle = tab.locator(".bd-header-article .primary-toggle")
+    if size is PHONE:
         expect(pages).not_to_be_in_viewport()
-        shown.click()
+        toggle.click()
         tab.locator("#pst-primary-sidebar-modal").get_by_role("link", name="Lesson 4").click()
         tab.wait_for_url("**/04_mlp_and_encoder.html")
         tab.go_back()
-    else:
-        expect(pages).to_be_visible()
-        shown.click()
-        expect(pages).not_to_be_visible()
-        shown.click()
-        expect(pages).to_be_visible()
-    if width < 1200:
         expect(sections).not_to_be_visible()
         tab.locator(".bd-header-article .secondary-toggle").click()
+    else:
+        expect(pages).to_be_visible()
+        toggle.click()
+        expect(pages).not_to_be_visible()
+        toggle.click()
+        expect(pages).to_be_visible()
     sections.click()
     expect(tab.get_by_role("heading", name="2.5 The class token")).to_be_in_viewport()
     expect(tab.locator("dialog[open]")).to_have_count(0)
@@ -123,12 +122,12 @@ def test_search_finds(home, tab):
 def test_search_without_a_server_shows_the_section_first(site, new_page):
     """All of it works from the files alone."""
     page = new_page()
-    traffic = Traffic(page, site.as_uri())
+    problems = watch(page, site.as_uri())
     for words, first in (("class token", "2.5 The class token"), ("glossary", "Glossary")):
         page.goto((site / LESSON).as_uri())
         search(page, words)
         expect(page.locator("#search-results li a").first).to_contain_text(first)
-    assert traffic.problems == []
+    assert problems == []
 
 
 def test_paper_is_light_and_nothing_on_it_is_folded_or_cut(home, new_page):
@@ -149,7 +148,7 @@ def test_paper_is_light_and_nothing_on_it_is_folded_or_cut(home, new_page):
     page.evaluate("for (const details of document.querySelectorAll('article details')) details.open = true")
     wide = "all => all.filter(code => code.scrollWidth > code.clientWidth).map(code => code.textContent)"
     assert page.locator("article pre").evaluate_all(wide) == []
-    assert cut_off(page) == []
+    assert too_wide(page) == []
 
 
 def text_of(site: Path, page: str) -> str:
@@ -230,16 +229,14 @@ def test_a_lesson_can_be_opened_elsewhere_and_its_pictures_wait_until_they_are_n
     assert page.count('class="vit-stored"') == len(explorers)
 
 
-SOURCES = {
-    "glossary.html": "docs/pages/glossary.md",
-    LESSON: "notebooks/02_image_embedding.ipynb",
-    "api/attention.html": "vit_course/attention.py",
-    "api/checks.html": "vit_course/checks/__init__.py",
-}
-
-
 def test_a_page_can_be_edited_and_complained_about(site):
-    for name, source in SOURCES.items():
+    sources = {
+        "glossary.html": "docs/pages/glossary.md",
+        LESSON: "notebooks/02_image_embedding.ipynb",
+        "api/attention.html": "vit_course/attention.py",
+        "api/checks.html": "vit_course/checks/__init__.py",
+    }
+    for name, source in sources.items():
         assert (ROOT / source).is_file()
         assert f'href="{ADDRESS}/edit/HEAD/{source}"' in text_of(site, name)
         assert f'href="{ADDRESS}/issues/new?title=' in text_of(site, name)
