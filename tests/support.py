@@ -1,6 +1,9 @@
-"""What several test files use: small models, random weights and tensors, and Hugging Face's model."""
+"""What several test files use: small models, random weights and tensors, Hugging Face's model, and tiny runs."""
 
+import json
+import linecache
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -14,6 +17,7 @@ import torch
 from filelock import FileLock
 from torch import Tensor, nn
 
+from tools.benchmarks import peers
 from vit_course import VisionTransformer
 
 # a model small enough to be instant, with every size different from every other
@@ -66,23 +70,9 @@ def parameter_count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def hugging_face(model: VisionTransformer, **changes) -> nn.Module:
-    """Build Hugging Face's model of the same sizes, with other random weights."""
-    from transformers import ViTConfig, ViTForImageClassification
-
-    embedding, block = model.embedding.patch_embedding, model.encoder.layers[0]
-    config = ViTConfig(
-        hidden_size=embedding.projection.out_features,
-        num_hidden_layers=len(model.encoder.layers),
-        num_attention_heads=block.self_attention.num_heads,
-        intermediate_size=block.mlp.linear_1.out_features,
-        image_size=embedding.image_size,
-        patch_size=embedding.patch_size,
-        num_channels=embedding.in_channels,
-        num_labels=model.head.out_features,
-        **dict(layer_norm_eps=1e-6, attn_implementation="sdpa") | changes,
-    )
-    return randomize_(ViTForImageClassification(config), seed=3)
+def hugging_face(**sizes) -> nn.Module:
+    """Build Hugging Face's model of these sizes, with other random weights."""
+    return randomize_(peers.hugging_face(**dict(in_channels=3) | sizes).model, seed=3)
 
 
 def run_python(*arguments: str, **options) -> subprocess.CompletedProcess:
@@ -109,6 +99,35 @@ def once(tmp_path_factory, name: str, fill: Callable[[Path], None]) -> Path:
             fill(folder)
             filled.touch()
     return folder
+
+
+def run_cell(source: str, names: dict[str, object], place: str) -> None:
+    """Run code as a cell of a notebook, whose source stays readable under the name of its place."""
+    linecache.cache[place] = len(source), None, source.splitlines(keepends=True), place
+    exec(compile(source, place, "exec"), names)
+
+
+# a run on the digits; 719 images to train on: 5 steps an epoch, 79 images left out; a checkpoint after every second
+# step and after every epoch
+TINY = shlex.split(
+    "--dataset digits --threads 1 --num-layers 1 --num-heads 2 --hidden-dim 16 --mlp-dim 16 --epochs 3 "
+    "--batch-size 128 --valid-fraction 0.5 --checkpoint-steps 2 --dropout 0.1 --flip --crop 1"
+)
+
+
+def outcome(folder: Path) -> dict[str, bytes]:
+    """Return what must be the same however often a run was interrupted."""
+    return {name: (folder / name).read_bytes() for name in ("weights.safetensors", "log.jsonl")}
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Return a run's checkpoints, the last one first."""
+    return sorted((folder / "checkpoints").glob("step_*.safetensors"), reverse=True)
+
+
+def records(folder: Path, name: str = "log.jsonl") -> list[dict]:
+    """Return the lines of a log."""
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
 
 
 class Harmful:

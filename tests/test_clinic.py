@@ -3,7 +3,7 @@
 Of half repairs, the check says only that they are half ones.
 
 The broken pieces and the repairs are the lesson's own, taken from the notebook. Wrong repairs, and right ones in other
-styles, are edits of the lesson's repair (``clinic_repairs.py``).
+styles, are edits of the lesson's repair (``witnesses.toml``).
 """
 
 import dis
@@ -15,7 +15,6 @@ import nbformat
 import pytest
 import torch
 import witnesses
-from clinic_repairs import DARKER, FEW, LABEL, RIGHT, WRONG
 from notebook_rules import exercises
 
 from tools.clinic_pages import clinic_pages
@@ -48,6 +47,10 @@ class Lesson:
         """Run code after the imports of the case, and return what is to be repaired."""
         imports = next(cell.source for cell in self.cells if cell.cell_type == "code")
         return witnesses.cell(f"{imports}\n\n{source}")[self.name]
+
+    def edited(self, edits: list[list[str]]):
+        """Return the lesson's repair with these edits."""
+        return self.built(witnesses.edited(self.repair, edits))
 
 
 PAGES = {path: nbformat.reads(page, as_version=4) for path, page in clinic_pages().items()}
@@ -133,8 +136,10 @@ def test_the_hints_of_the_colors_count_the_labels_after_each_step():
     namespace = {"display": id, "print": id}
     for cell in CASES[6].cells[1:3]:
         exec(cell.source, namespace)
-    steps = {DARKER: "", "2**bits": "bits"}, {"2**bits": "bits"}, {LABEL: FEW}, {}
-    counts = [edited(7, edits)(namespace["pictures"], 16, 3).unique().numel() for edits in steps]
+    darker, few = [" / 2 + 0.5", ""], ["2**bits", "bits"]
+    last = ["(red * count + green) * count", "(red * bits + green) * bits"]
+    steps = [darker, few], [few], [last], []
+    counts = [CASES[6].edited(edits)(namespace["pictures"], 16, 3).unique().numel() for edits in steps]
     assert counts == [1, 8, 40, 64]
     hint = CASES[6].cells[-2].source
     assert "gives 8 labels" in hint
@@ -178,22 +183,20 @@ def test_an_unknown_case_is_refused_with_the_known_ones(case):
         checks.clinic(case, len)
 
 
-def edited(number: int, edits: dict[str, str]):
-    """Return the lesson's repair of a case with each of the edits made everywhere after its first line."""
-    case = CASES[number - 1]
-    head, _, body = case.repair.partition("\n")
-    for old, new in edits.items():
-        assert old in body, f"{old} is not in the repair of case {number}"
-        body = body.replace(old, new)
-    return case.built(f"{head}\n{body}")
+def rows(kind):
+    """Return all rows of one kind in the table of witnesses, each with its case."""
+    return pytest.mark.parametrize(
+        ("case", "row"),
+        [(CASES[int(number) - 1], row) for number, part in witnesses.CLINIC.items() for row in part.get(kind, [])],
+    )
 
 
-@pytest.mark.parametrize(("number", "edits", "says"), WRONG, ids=[f"{entry[0]}-{entry[2][:40]}" for entry in WRONG])
-def test_a_wrong_repair_is_refused_and_named(number, edits, says):
-    with pytest.raises(checks.CheckFailed, match=f"(?i){says}") as caught:
-        checks.clinic(number, edited(number, edits))
+@rows("wrong")
+def test_a_wrong_repair_is_refused_and_named(case, row):
+    with pytest.raises(checks.CheckFailed, match=f"(?i){row['says']}") as caught:
+        checks.clinic(case.number, case.edited(row["edits"]))
     message = str(caught.value)
-    assert message.startswith(f"case {number}, {NAMES[number - 1]}: ")
+    assert message.startswith(f"case {case.number}, {NAMES[case.number - 1]}: ")
     # mistakes are listed as sentences
     assert not re.search(r"^  \d\. ([a-z]|One of the two faults is repaired)", message, re.MULTILINE)
 
@@ -209,6 +212,6 @@ def test_if_one_of_two_faults_is_repaired_the_message_does_not_tell_which_one_is
     assert str(caught.value) == f"case {number}, {case}: One of the two faults is repaired. Measure again."
 
 
-@pytest.mark.parametrize(("number", "edits"), RIGHT, ids=[f"{number}-{i}" for i, (number, _) in enumerate(RIGHT)])
-def test_a_right_repair_in_another_style_passes(number, edits):
-    assert checks.clinic(number, edited(number, edits))
+@rows("right")
+def test_a_right_repair_in_another_style_passes(case, row):
+    assert checks.clinic(case.number, case.edited(row["edits"]))

@@ -27,7 +27,8 @@ def test_model_equals_hugging_faces_with_our_weights_and_with_theirs(sizes):
     ours = randomize_(VisionTransformer(**sizes))
     images = images_of(ours)
     # their "eager" form, which alone returns attention, takes its softmax in single precision
-    theirs, eager = hugging_face(ours), hugging_face(ours, attn_implementation="eager")
+    theirs, eager = hugging_face(**sizes), hugging_face(**sizes)
+    eager.set_attn_implementation("eager")
     assert not torch.allclose(ours(images), theirs(images).logits)
     for model in (theirs, eager):
         model.load_state_dict(to_huggingface(ours))

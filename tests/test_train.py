@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from support import assert_equal
-from training_runs import TINY, checkpoints, outcome, records
+from support import TINY, assert_equal, checkpoints, outcome, records
 
 from vit_course import VisionTransformer, data, training
 from vit_course.augmentation import random_crop, random_flip, shrunk

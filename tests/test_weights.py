@@ -58,7 +58,7 @@ def test_old_names_of_torchvision_are_read():
 
 def test_a_file_that_they_saved_is_read_and_one_of_ours_by_them(tmp_path):
     model = model_like()
-    theirs = hugging_face(model)
+    theirs = hugging_face(**SMALL)
     theirs.save_pretrained(tmp_path)
     saved = load_file(tmp_path / "model.safetensors")
     assert "vit.encoder.layer.1.attention.attention.key.bias" in saved
@@ -74,7 +74,7 @@ def test_a_file_that_they_saved_is_read_and_one_of_ours_by_them(tmp_path):
 
 def test_the_bare_model_without_its_head_is_read_with_head_skip():
     model = model_like()
-    theirs = hugging_face(model)
+    theirs = hugging_face(**SMALL)
     bare = randomize_(type(theirs.vit)(theirs.config))  # with a pooling layer
     assert {"pooler.dense.weight", "embeddings.cls_token"} <= set(bare.state_dict())
     head = parameters_of(model.head)

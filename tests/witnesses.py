@@ -1,15 +1,17 @@
 """Witnesses: mistakes as they were published and right code in other styles, from ``witnesses.toml``."""
 
-import linecache
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from support import run_cell
+
 from vit_course import checks
 from vit_course.checks import Verdict
 
 TABLE = tomllib.loads(Path(__file__).with_name("witnesses.toml").read_text(encoding="utf-8"))
+CLINIC = TABLE.pop("clinic")  # for test_clinic.py, which knows the lesson's repairs
 IMPORTS = """
 import copy, functools, itertools, math
 import numpy as np, torch, torch.nn.functional as F, vit_course
@@ -36,11 +38,9 @@ class Witness:
 
 def cell(source: str) -> dict[str, object]:
     """Run code as a cell of a notebook, and return what is defined."""
-    place = f"<cell {hash(source)}>"
-    linecache.cache[place] = len(source), None, source.splitlines(keepends=True), place
     names = {"__name__": "__main__"}
     exec(IMPORTS, names)
-    exec(compile(source, place, "exec"), names)
+    run_cell(source, names, f"<cell {hash(source)}>")
     return names
 
 

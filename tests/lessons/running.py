@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import linecache
 import re
 from collections.abc import Collection
 from itertools import pairwise
@@ -11,7 +10,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import nbformat
 from nbformat import NotebookNode
-from support import as_run_by_readers
+from support import as_run_by_readers, run_cell
 
 from tools.execute_notebooks import VARYING
 from tools.site_links import ROOT
@@ -27,11 +26,10 @@ def notebook(number: str) -> NotebookNode:
 
 
 def cell(source: str, namespace: dict, name: str) -> str:
-    """Run one cell, whose source stays readable as in a notebook; return what it printed."""
-    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    """Run one cell as its reader does; return what it printed."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), as_run_by_readers():
-        exec(compile(source, name, "exec"), namespace)
+        run_cell(source, namespace, name)
     return printed.getvalue()
 
 

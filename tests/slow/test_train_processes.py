@@ -25,9 +25,8 @@ import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
-from support import wait_until
+from support import TINY, checkpoints, outcome, records, wait_until
 from tqdm import tqdm
-from training_runs import TINY, checkpoints, outcome, records
 
 from tools.site_links import ROOT
 from vit_course.train.__main__ import main

@@ -56,7 +56,8 @@ def _torchvision(*, hidden_dim, patch_size, in_channels, **sizes):
     return model
 
 
-def _hugging_face(*, num_layers, num_heads, hidden_dim, mlp_dim, num_classes, in_channels, **sizes):
+def hugging_face(*, num_layers, num_heads, hidden_dim, mlp_dim, num_classes, in_channels, **sizes):
+    """Build Hugging Face's model of the course's sizes; the model itself is the attribute ``model``."""
     from transformers import ViTConfig, ViTForImageClassification
 
     widths = dict(hidden_size=hidden_dim, num_attention_heads=num_heads, intermediate_size=mlp_dim)
@@ -75,7 +76,7 @@ def _vit_pytorch(*, num_layers, num_heads, hidden_dim, in_channels, **sizes):
 PEERS = {
     "timm": Peer("timm", "timm.models.vision_transformer", _timm),
     "torchvision": Peer("torchvision", "torchvision.models", _torchvision),
-    "Hugging Face": Peer("transformers", "transformers.models.vit.modeling_vit", _hugging_face),
+    "Hugging Face": Peer("transformers", "transformers.models.vit.modeling_vit", hugging_face),
     "vit-pytorch": Peer(
         "vit-pytorch",
         "vit_pytorch",
