@@ -1,21 +1,21 @@
 """The sources of the assignments: their shape, their points, and the rules that hold for every notebook."""
 
 import re
-from pathlib import Path
 
 import nbformat
 import pytest
 from notebook_rules import RULES
 
+from tools.site_links import ROOT
 from vit_course import checks
 
-ROOT = Path(__file__).resolve().parents[1] / "notebooks"
+NOTEBOOKS = ROOT / "notebooks"
 NAMES = [f"assignment_{number:02}" for number in range(1, 8)]
 every_assignment = pytest.mark.parametrize("name", NAMES)
 
 
 def path_of(name, edition="source"):
-    return ROOT / "assignments" / edition / name / f"{name}.ipynb"
+    return NOTEBOOKS / "assignments" / edition / name / f"{name}.ipynb"
 
 
 def read(name, edition="source"):
@@ -28,7 +28,7 @@ def nbgrader(cell):
 
 def test_there_is_one_for_each_lesson():
     for edition in ("source", "release"):
-        assert sorted(path.name for path in (ROOT / "assignments" / edition).glob("assignment_*")) == NAMES
+        assert sorted(path.name for path in (NOTEBOOKS / "assignments" / edition).glob("assignment_*")) == NAMES
 
 
 @every_assignment
@@ -63,7 +63,7 @@ def test_source_has_the_shape_of_an_assignment(name):
 
 @every_assignment
 def test_assignment_and_lesson_link_to_each_other(name):
-    (lesson,) = ROOT.glob(f"{name[-2:]}_*.ipynb")
+    (lesson,) = NOTEBOOKS.glob(f"{name[-2:]}_*.ipynb")
     assert f"](assignments/release/{name}/{name}.ipynb)" in lesson.read_text(encoding="utf-8")
     for edition in ("source", "release"):
         assert f"](../../../{lesson.name}" in path_of(name, edition).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The checks of a learner's code: published mistakes are refused and named, right styles pass."""
+"""The checks of a learner's code: published mistakes are refused and named, right styles pass; the small exercises."""
 
 import sys
 import traceback
@@ -11,8 +11,8 @@ import witnesses
 from torch import nn
 
 import vit_course
-from vit_course import checks
-from vit_course.checks import variants
+from vit_course import checks, rewritten
+from vit_course.checks import learner, twins, variants
 from vit_course.checks.clinic import CLINIC
 from vit_course.checks.declare import CHECKS
 from vit_course.checks.exercises import EXERCISES
@@ -128,6 +128,7 @@ def test_an_empty_stub_is_told_so_quietly(check, body):
 PATCHIFY, ATTENTION = "images, patch_size", "query, key, value"
 BACK = "patches, *, patch_size, image_size, channels=3"
 NORM = "x, weight, bias"
+SPLIT = 'rearrange(projected, "b s (three h e) -> three b h s e", three=3, h=num_heads)'
 LAYER = "self.qkv = nn.Linear(4, 12)"
 HELPER = "def helper(query, key):\n    weights = (query @ key.mT).softmax(-1)\n\n\n"
 WORDS = [  # the check, the arguments and the body of a function, and what is said
@@ -148,6 +149,7 @@ WORDS = [  # the check, the arguments and the body of a function, and what is sa
     ("scaled_dot_product_attention", ATTENTION, "return torch.cat([query[:1, :1], key], dim=1)", "with expand"),
     ("layer_norm", NORM, "return x", r"must take the arguments \(x, weight, bias, eps\); yours takes"),
     ("patchify", PATCHIFY, "raise NotImplementedError", r"not written yet\. Put your code where"),
+    ("split_heads", "projected, num_heads", f"return tuple({SPLIT})", r"torch\.stack"),
     ("patchify", PATCHIFY, "return images.long().softmax(-1)", r"stopped with (NotImplemented|Runtime)Error.* `return"),
 ]
 FORWARDS = [  # the name of __init__, what follows it, and what is said
@@ -236,3 +238,58 @@ def test_a_number_of_the_notebook_is_noted_and_one_of_an_enclosing_function_is_n
     with pytest.raises(checks.CheckFailed) as caught:
         checks.attention_weights(witnesses.cell(source)["outer"]())
     assert ("Your code reads `scale` from the notebook around it (3.0)" in str(caught.value)) is noted
+
+
+# Small exercises, which are found by the name of the function
+
+
+def named(function, name):
+    """Return a function under the name of an exercise."""
+
+    def answer(*args):
+        return function(*args)
+
+    answer.__name__ = name
+    return answer
+
+
+def test_the_verdict_of_an_exercise_names_the_cases():
+    assert checks.exercise(twins.negative) == "negative: right for six letters, one row."
+
+
+def copied_without_the_bias(attention, x):
+    """The post's attention, in which one bias is still random."""
+    theirs = rewritten.multi_head_attention(32, 4).double().eval()
+    state = dict(theirs.state_dict())
+    for name, rows in zip(("query", "key", "value"), attention.qkv.weight.chunk(3), strict=True):
+        state[f"{name}.weight"] = rows
+    theirs.load_state_dict(state)
+    return theirs(x)[0]
+
+
+WRONG_ANSWERS = [
+    ("prepend_class_token", lambda token, rest: twins.prepend_class_token(token.data, rest), "reaches class_token: "),
+    ("mean_cross_entropy", lambda *both: twins.mean_cross_entropy(*both).item(), "no gradient reaches logits: "),
+    ("copied_attention", copied_without_the_bias, "Two calls with the same arguments return different tokens"),
+    ("copied_attention", lambda attention, x: attention.q(x), "^copied_attention: your code stopped with AttributeE"),
+]
+
+
+@pytest.mark.parametrize(("name", "answer", "says"), WRONG_ANSWERS)
+def test_a_wrong_answer_is_told_so(name, answer, says):
+    with pytest.raises(checks.CheckFailed, match=says):
+        checks.exercise(named(answer, name))
+
+
+def test_in_a_notebook_a_failure_is_shown_and_not_raised(monkeypatch):
+    monkeypatch.setattr(learner, "shell", lambda: True)
+    monkeypatch.setattr(learner, "_older_than_a_syntax_error", lambda subject: None)
+    verdict = checks.exercise(named(lambda images: -images, "negative"))
+    assert verdict.state == "wrong"
+    assert not verdict
+    assert verdict.startswith("negative: ")
+
+
+def test_a_name_of_no_exercise_is_refused():
+    with pytest.raises(ValueError, match="under the name that the lesson gives it; got 'my_negative'"):
+        checks.exercise(named(abs, "my_negative"))

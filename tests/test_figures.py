@@ -4,7 +4,6 @@ import base64
 import io
 import re
 from itertools import combinations
-from pathlib import Path
 
 import matplotlib.style
 import numpy as np
@@ -13,8 +12,9 @@ from matplotlib.image import imread
 from matplotlib.text import Text
 
 from tools import draw_figures
+from tools.site_links import ROOT
 
-IMG = Path(__file__).resolve().parents[1] / "img"
+IMG = ROOT / "img"
 NAMES = list(draw_figures.FIGURES)
 
 IMAGE = re.compile(r"data:image/png;base64,([^\"]*)")
@@ -42,7 +42,7 @@ def test_the_folder_holds_exactly_the_figures_of_the_script():
 
 
 @pytest.mark.skipif(
-    f"matplotlib=={matplotlib.__version__}\n" not in (IMG.parent / "requirements.txt").read_text(encoding="utf-8"),
+    f"matplotlib=={matplotlib.__version__}\n" not in (ROOT / "requirements.txt").read_text(encoding="utf-8"),
     reason="the figures are drawn with the matplotlib of requirements.txt; another one places letters elsewhere",
 )
 @pytest.mark.parametrize("name", NAMES)

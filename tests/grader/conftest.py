@@ -1,7 +1,6 @@
 """What the tests of the grading share. They need the extra ``class``, and run in ``make test-all``."""
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +11,7 @@ from course import assignment
 from grader.files import write_notebook
 from grader.pool import grade_one
 from grader.source import load_all
-
-ROOT = Path(__file__).resolve().parents[2]
+from tools.site_links import ROOT
 
 
 @pytest.fixture(autouse=True, scope="session")
