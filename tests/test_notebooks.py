@@ -1,12 +1,16 @@
 """Rules for the notebooks, which close the holes that nbval leaves, and what prepares their outputs."""
 
+import re
+import subprocess
+import sys
+
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 from notebook_rules import RULES, exercises
 
 from tools import execute_notebooks, solve_lessons
-from tools.site_links import lessons
+from tools.site_links import ROOT, lessons
 
 
 @pytest.mark.parametrize("path", lessons(), ids=lambda path: path.stem)
@@ -32,6 +36,22 @@ def test_the_solved_editions_differ_in_their_stubs_alone(tmp_path):
         sources = {index: cell.source for index, cell in enumerate(lesson.cells)}
         assert [cell.source for cell in edition.cells] == list((sources | turns).values())
         assert all(not edition.cells[index + step].outputs for index in turns for step in (0, 1))
+
+
+def test_nbval_compares_stored_outputs(tmp_path):
+    """The command of ``make test`` is green on a right output, red on a wrong one, and deaf to what it ignores."""
+    cells = []
+    for stored, tags in (("2\n", []), ("3\n", []), ("3\n", ["nbval-ignore-output"])):
+        output = new_output("stream", name="stdout", text=stored)
+        cells.append(new_code_cell("print(1 + 1)", metadata={"tags": tags}, execution_count=1, outputs=[output]))
+    kernel = nbformat.from_dict(execute_notebooks.METADATA)
+    nbformat.write(new_notebook(cells=cells, metadata=kernel), tmp_path / "one.ipynb")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    options = re.search(r"^NBVAL := (.*)$", makefile, flags=re.MULTILINE)[1].split()
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr
+    assert "one.ipynb::Cell 1" in done.stdout
 
 
 def test_an_output_that_varies_is_kept_until_its_code_changes():

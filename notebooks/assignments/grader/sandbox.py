@@ -230,8 +230,8 @@ class Process:
         """End the process and all that came from it; return the seconds that it has used."""
         self.usage.resume()
         self.usage.measure()
+        self.sandbox.disconnect()  # before the connection, whose end a container would follow while it is removed
         self.connection.close()
-        self.sandbox.disconnect()
         return self.usage.seconds
 
 
