@@ -267,7 +267,13 @@ def copied_without_the_bias(attention, x):
     return theirs(x)[0]
 
 
+def a_float_where_the_sizes_do_not_divide(image_size, num_patch_row):
+    count = twins.count_tokens(image_size, num_patch_row)
+    return float(count) if image_size % num_patch_row else count
+
+
 WRONG_ANSWERS = [
+    ("count_tokens", a_float_where_the_sizes_do_not_divide, r"is a float\. A count is a whole number"),
     ("prepend_class_token", lambda token, rest: twins.prepend_class_token(token.data, rest), "reaches class_token: "),
     ("mean_cross_entropy", lambda *both: twins.mean_cross_entropy(*both).item(), "no gradient reaches logits: "),
     ("copied_attention", copied_without_the_bias, "Two calls with the same arguments return different tokens"),
