@@ -27,8 +27,7 @@ LIMITS = {  # notes on each command, by data set and preset, in the order of the
         "mean of the patch tokens."
     ),
     ("fashion_mnist", "long"): (
-        "The trained model in the repository is the result of this run. Two thirds of its errors are confusions "
-        "among T-shirts, shirts, pullovers and coats. For comparison, the [page of the data "
+        "The trained model in the repository is the result of this run. For comparison, the [page of the data "
         "set](https://github.com/zalandoresearch/fashion-mnist#benchmark) lists 88 to 93% for networks with two or "
         "three convolutional layers, as their authors submitted them, and 83.5% for people without training in "
         "fashion."
@@ -40,7 +39,7 @@ LIMITS = {  # notes on each command, by data set and preset, in the order of the
         "networks."
     ),
     ("cifar10", "best"): (
-        "Encoder, optimizer and head are those of *best* for Fashion-MNIST. [The ablation](#an-ablation-of-best) "
+        "Optimizer and head are those of *best* for Fashion-MNIST, too. [The ablation](#an-ablation-of-best) "
         "describes its smaller images, which have 16 patches instead of 64, and its learning rate, and shows what they "
         "are worth."
     ),
@@ -104,7 +103,7 @@ def runs_by_preset() -> dict[tuple[str, str], list[dict]]:
 def settings(recipe: dict) -> str:
     """Return a sentence on the length of the training and the size of the model."""
     return (
-        f"{recipe['epochs']:g} epochs, patches of {recipe['patch_size']} × {recipe['patch_size']} pixels, "
+        f"This preset has {recipe['epochs']:g} epochs, patches of {recipe['patch_size']} × {recipe['patch_size']} pixels, "
         f"{recipe['num_layers']} encoder blocks, and a token width of {recipe['hidden_dim']}."
     )
 
@@ -283,40 +282,43 @@ reaches {fashion_mnist_best} on Fashion-MNIST and {cifar10_best} on CIFAR-10. Th
 A preset is a set of hyperparameters, and each row of the table is one preset for one data set. Minutes and accuracies
 are medians over the seeds, with the lowest and the highest value in parentheses. All choices were made with validation
 images, which were held back from the training images, and each run used the test images once, at its end. The minutes
-include loading the data, the validation after every epoch, and the test. Other programs were running on these machines,
-so the minutes are approximate, and the same command can take twice as long.
+include loading the data, the validation after every epoch, and the test. Other programs were running on the
+[machines](#machines-and-logs), so the minutes are approximate: at another time, the same command can take twice as
+long.
 
 {results}
 
 ## What others report for CIFAR-10
 
-These plain ViTs, with {min_sizes:.0f} to {max_sizes:.0f} times as many parameters as ours, were also trained from
-scratch on CIFAR-10. Their entries under *training* and *test accuracy* come from the linked pages. Fully trained, most
-of them surpass *best*. Trained here for {min_minutes:.0f} to {max_minutes:.0f} minutes, with AdamW and settings made
+The table compares *best* with five other plain ViTs that were trained from scratch on CIFAR-10. They have
+{min_sizes:.0f} to {max_sizes:.0f} times as many parameters. Their entries under *training* and *test accuracy* come
+from the linked pages. Fully trained, most of them surpass *best*. In about half an hour, with AdamW and settings made
 for much longer training, models of their sizes do not.
 
 {published}
 
 The last column shows what we measured. For each page, we trained a model of the same size, with the page's peak
 learning rate, batch size, share of warm-up, weight decay, dropout and label smoothing, but with AdamW, a cosine decay
-to 0, the course's code and initial values, and seed 0. Images are mirrored and, except for tutorial 15, shifted by up
-to four pixels. We chose the number of epochs so that a run takes half an hour on two idle cores. We omitted what some
-of the pages add for longer training: AutoAugment, RandAugment, random resized crops, random erasing, repeated
-augmentation, mixup, CutMix, stochastic depth and dropout of the attention weights. The column therefore shows how far
-such models get in this time with such settings, and not how good the complete recipes are.
+to 0, the course's code and initial values, and seed 0. Half of the images, chosen at random, were mirrored, and, except
+for tutorial 15, all were shifted at random by up to four pixels each way. We chose the number of epochs for half an
+hour on two idle cores; as other programs were running, the runs took {min_minutes:.0f} to {max_minutes:.0f} minutes. We
+omitted what some of the pages add for longer training: AutoAugment, RandAugment, random resized crops, random erasing,
+repeated augmentation, mixup, CutMix, stochastic depth and dropout of the attention weights. The column therefore shows
+how far such models get in this time with such settings, and not how good the complete recipes are.
 
 {picture}
 
-Each line is one run. It starts at chance, which is 10%, and the later dots are validation accuracies. The commands of
-all runs are in the files `*_runs.jsonl`.
+Each line is one run. Its first dot is chance, 10%; the others are validation accuracies. The commands of all runs are
+in the files `resources/runs/*_runs.jsonl`.
 
 ## An ablation of *quick*
 
-Each row below the first changes one part of the quick preset for Fashion-MNIST, with seeds 0, 1 and 2. *AdamW* replaces
-Muon, an optimizer for matrices (lesson 7), in the encoder, with an untuned peak learning rate of 0.003 instead of
-0.008. *No positions* keeps the position embeddings at zero, *class token* classifies from this token instead of the
-mean, and *mirror images* flips half of the images. *Shifts* move an image by up to a pixel each way. The number of
-epochs was chosen in advance, so that a run takes less than a minute on one core: 8 epochs with the preset's four
+The preset *quick* for Fashion-MNIST has patches of 14 × 14 pixels and two encoder blocks, trains the matrices of the
+encoder with the optimizer Muon (lesson 7), and classifies from the mean of the patch tokens. Each row below the first
+changes one part of it, with seeds 0, 1 and 2. *AdamW* replaces Muon, with an untuned peak learning rate of 0.003
+instead of 0.008. *No positions* keeps the position embeddings at zero, *class token* classifies from this token instead
+of the mean, and *mirror images* flips half of the images. *Shifts* move an image by up to a pixel each way. The number
+of epochs was chosen in advance, so that a run takes less than a minute on one core: 8 epochs with the preset's four
 patches per image, and fewer with smaller patches, because more tokens take more time. Accuracies are measured on 5,000
 validation images, so each has a standard error of about 0.4 points. The differences are less noisy, because all runs
 are measured on the same images.
@@ -330,27 +332,28 @@ point, which is too small to tell from chance with three seeds and one validatio
 
 ## An ablation of *best*
 
-Which ingredients of *best* matter on CIFAR-10? Each row below the first removes or replaces one of them, with seeds 0,
-1 and 2. To keep 33 runs affordable, each uses one core and, with one exception, a fifth of the preset's 20 epochs.
-*Cosine after the warm-up* uses the schedule of lesson 6 instead of a learning rate that stays at its peak until the
-last two fifths of the steps and then falls linearly to 0. *AdamW for all parameters* trains the encoder's matrices with
-AdamW instead of Muon, and with a peak learning rate of 0.002, the training command's default, which was not tuned here.
-*Large images from the first step on* uses full-size images throughout, whereas the preset reduces them to 16 × 16
-pixels in the first nine tenths of the steps. A step with full-size images takes three to four times as long as one with
-smaller images, so this row has 1.4 epochs instead of 4, which is about the same amount of computation. *Shifts* move an
-image by up to three pixels each way. Accuracies are measured on 5,000 validation images, so each has a standard error
-of about 0.7 points; again, the differences are less noisy.
+Which ingredients of *best*, with its six encoder blocks and patches of 4 × 4 pixels, matter on CIFAR-10? Each row below
+the first removes or replaces one of them, with seeds 0, 1 and 2. To keep 33 runs affordable, each uses one core and,
+with one exception, a fifth of the preset's 20 epochs. *Cosine after the warm-up* uses the schedule of lesson 6 instead
+of a learning rate that stays at its peak until the last two fifths of the steps and then falls linearly to 0. *AdamW
+for all parameters* trains the encoder's matrices with AdamW instead of Muon, and with a peak learning rate of 0.002,
+the training command's default, which was not tuned here. *Large images from the first step on* uses full-size images
+throughout, whereas the preset reduces them to 16 × 16 pixels in the first nine tenths of the steps. A step with
+full-size images takes three to four times as long as one with smaller images, so this row has 1.4 epochs instead of 4,
+which is about the same amount of computation. *Shifts* move an image by up to three pixels each way. Accuracies are
+measured on 5,000 validation images, so each has a standard error of about 0.7 points; as above, the differences between
+rows are less noisy.
 
 {best_ablation}
 
-After these four epochs, replacing Muon costs most: 13 points with AdamW, some of which may be due to its untuned
+After these four epochs, replacing Muon with AdamW costs most: 13 points, some of which may be due to AdamW's untuned
 learning rate. With the same amount of computation, omitting the smaller images costs 8 to 9 points. Omitting the
 position embeddings costs 7 to 8, although the quick preset above hardly needs them for its four large patches. The
 cosine costs about 4 points, and the class token instead of mean pooling 0.6 to 2.4. The other five changes make a
 difference of 1.2 points at most; only without weight decay is the accuracy lower with all three seeds, which among five
 changes may be chance.
 
-Four epochs are too few to overfit, so this table cannot show what the ingredients against overfitting are worth. In the
+Four epochs are too few to overfit, so this table cannot show what the measures against overfitting are worth. In the
 next one, nine of the changes have all 20 epochs on one core, the first seven with seeds 0 and 1, the others with seed
 0. Its first row gives the validation accuracy of the five runs of *best* in the first table, which used two cores.
 
@@ -364,10 +367,12 @@ it by half a point, which may be chance.
 
 ## The commands
 
-After `source .venv/bin/activate`, you can repeat each row of the first table. These are the commands for seed 0; the
-other seeds are 1, 2 and so on. Each command creates a folder in `runs/` with its settings, log, checkpoints and
-weights. On the same machine, with the same versions of Python and PyTorch, the weights will be identical. Elsewhere,
-rounding differs, so the weights and the accuracy differ, too; the range over the seeds gives an idea of how much.
+These commands repeat the rows of the first table with seed 0; the other seeds are 1, 2 and so on. They need the
+environment of the course, so run `source .venv/bin/activate` first. You can stop a command at any time, for example
+with Ctrl+C; with `--resume` and the folder of the run as `--out`, it goes on. Each command creates a folder in `runs/`
+with its settings, log, checkpoints and weights. On the same machine, with the same versions of Python and PyTorch, the
+weights will be identical. Elsewhere, rounding differs, so the weights and the accuracy differ, too; the range over the
+seeds gives an idea of how much.
 
 {commands}
 
@@ -377,10 +382,11 @@ rounding differs, so the weights and the accuracy differ, too; the range over th
 
 The runs above were recorded by `tools/train_recorded_runs.py`. Two more logs belong to lessons:
 
-- `digits.jsonl` is lesson 6's own comparison on the digits (`tools/train_digits.py`). Its median of {median:.1f}%
-  belongs to another recipe, with 30 epochs, no label smoothing and no gradient clipping. With 360 test images, the
-  difference from the first table may be chance.
+- `digits.jsonl` is lesson 6's own comparison on the digits (`tools/train_digits.py`). Its recipe differs from *quick*:
+  30 epochs, no label smoothing and no gradient clipping. With 360 test images, the difference between its median test
+  accuracy, {median:.1f}%, and that in the first table may be chance.
 - `few_labels.json` is lesson 8's comparison of fine-tuning with training from scratch (`tools/train_few_labels.py`).
+
 """
 
 
@@ -388,7 +394,7 @@ CARD = """# fashion_mnist_patch4.safetensors
 
 <!-- written by tools/write_run_pages.py from the run's log -->
 
-This Vision Transformer classifies small images of clothing. It cuts an image into a 7 × 7 grid of patches with 4 × 4 pixels each, so it is small enough to look at every part.
+This Vision Transformer classifies small images of clothes, shoes and bags. It cuts an image into a 7 × 7 grid of patches of 4 × 4 pixels each. With its {parameters:,} parameters, it is small enough for you to inspect every part.
 
 ```python
 from vit_course.weights import load_trained
@@ -400,15 +406,15 @@ model, about = load_trained("fashion_mnist")
 | | |
 | --- | --- |
 | model | `VisionTransformer`: {sizes}; {parameters:,} parameters, float32 |
-| input | `(b, 1, 28, 28)`, light clothes on a black background, values from 0 to 1; subtract `about["mean"]` and divide by `about["std"]` |
-| data | [Fashion-MNIST](https://github.com/zalandoresearch/fashion-mnist), Xiao, Rasul and Vollgraf 2017 (arXiv 1708.07747), MIT license: {train:,} images for training, {valid:,} for validation, {test:,} for testing |
+| input | `(b, 1, 28, 28)`, light objects on a black background, values from 0 to 1; subtract `about["mean"]` and divide by `about["std"]` |
+| data | [Fashion-MNIST](https://github.com/zalandoresearch/fashion-mnist), Xiao, Rasul and Vollgraf 2017 (arXiv 1708.07747), MIT license: of its 60,000 training images, {train:,} for training and {valid:,} for validation; its {test:,} test images for testing |
 | command | `{command}` |
 | training | {minutes:.1f} minutes, {device}, torch {torch}, {epochs:g} epochs |
 | test accuracy | {test_accuracy:.2f}%, measured once (validation {valid_accuracy:.2f}%) |
 | license | MIT, like the course |
 | SHA-256 | `{sha256}` |
 
-**Limits.** The model was trained on ten kinds of clothes as Zalando photographed them in 2017: centered, upright, isolated and reduced to 28 × 28 gray pixels. It assigns one of these ten classes to any image, often with high confidence. Two thirds of its errors are confusions among T-shirts, shirts, pullovers and coats. It was trained with one seed only, and it is meant only for studying how such a model works.
+**Limits.** The model was trained on ten kinds of clothes, shoes and bags from Zalando's product photographs, published in 2017: centered, upright, isolated and reduced to 28 × 28 gray pixels. It assigns one of these ten classes to any image, often with high confidence. Two thirds of its errors are confusions among T-shirts, shirts, pullovers and coats. It was trained with a single seed, and it is meant only for studying how such a model works.
 """  # noqa: E501
 
 

@@ -126,7 +126,8 @@ class PublishedRecipe:
     source: str
     checked: str
     published_for: str
-    settings: str
+    architecture: str
+    training: str
     adapted: str
     batch_size: int
     normalized: bool
@@ -143,12 +144,14 @@ RECIPES = {
         checked="https://github.com/phlippe/uvadlc_notebooks/blob/master/docs/tutorial_notebooks/tutorial15/"
         "Vision_Transformer.ipynb",
         published_for="CIFAR-10, 180 epochs",
-        settings="patch 4, dim 256, 6 layers, 8 heads, mlp 512, dropout 0.2, AdamW 3e-4, a tenth of it from epoch 100 "
-        "and a hundredth from 150, batch 128, flips and resized crops",
+        architecture="patches of 4 × 4, width 256, 6 layers, 8 heads, MLP of width 512, dropout 0.2",
+        training="AdamW with a learning rate of 3e-4, divided by 10 at epoch 100 and again at epoch 150; batches of "
+        "128; flips and resized crops",
         # versions of the notebook differ in one dropout: on the attention weights (with Lightning 2, taken here),
         # behind attention (before that), or neither (in Lightning's own copy)
-        adapted="one channel of 28 pixels instead of three of 32, normalized by Fashion-MNIST's mean and standard "
-        "deviation; crops that begin at fractions of a pixel; the last, smaller batch of an epoch is used too",
+        adapted="images of 28 × 28 pixels with one channel, instead of 32 × 32 with three, normalized with "
+        "Fashion-MNIST's mean and standard deviation; crops that may begin at fractions of a pixel; and the last, "
+        "smaller batch of an epoch is used, too",
         batch_size=128,
         normalized=True,
         model=uva_model,
@@ -163,9 +166,10 @@ RECIPES = {
         "vision-transformer.md",
         published_for="Fashion-MNIST, 10 epochs",
         # SGD without momentum, no clipping, first weights as PyTorch draws them: d2l's Module and Trainer add nothing
-        settings="28 pixels resized to 96, not normalized; patch 16, dim 512, 2 layers, 8 heads, mlp 2048, dropout "
-        "0.1, SGD 0.1 without momentum, batch 128",
-        adapted="resized batch by batch in floating point instead of image by image in bytes",
+        architecture="images resized from 28 × 28 to 96 × 96 pixels, patches of 16 × 16, width 512, 2 layers, 8 heads, "
+        "MLP of width 2048, dropout 0.1",
+        training="SGD with a learning rate of 0.1, without momentum; batches of 128; images that are not normalized",
+        adapted="images are resized batch by batch in floating point, instead of one by one in bytes",
         batch_size=128,
         normalized=False,
         model=d2l_model,
@@ -179,11 +183,12 @@ RECIPES = {
         "handwritten-digit-recognition-407eafbc15b0/",
         checked="https://github.com/lordrebel/mnist-vit/blob/main/model.py",
         published_for="MNIST, 25 epochs",
-        settings="patch 7, dim 64, 6 layers, 8 heads, mlp 128, no dropout, Adam 3e-3 throughout, batch 100",
-        adapted="normalized by Fashion-MNIST's mean and standard deviation. The model is that of vit-pytorch's first "
-        "versions, which the article used: attention heads of width 8, scores divided by √64 instead of √8, no norm "
-        "before the two-layer classifier. Heads of width 64, today's default, would be slower. We found the article's "
-        "code only in readers' copies",
+        architecture="patches of 7 × 7, width 64, 6 layers, 8 heads of width 8, MLP of width 128, no dropout; this is "
+        "the model of vit-pytorch's first versions, which the article used, with scores divided by √64 instead of √8 "
+        "and no norm before the classifier of two layers (heads of width 64, today's default, would be slower)",
+        training="Adam with a constant learning rate of 3e-3; batches of 100",
+        adapted="images are normalized with Fashion-MNIST's mean and standard deviation. We found the article's code "
+        "only in readers' copies",
         batch_size=100,
         normalized=True,
         model=vit_pytorch_model,

@@ -43,16 +43,16 @@ CHECKS = FOLDER / "results" / "checks.json"
 
 HEAD = """# Benchmarks
 
-On two CPU cores, the course's model is about as fast as the fastest of the published ones that we measured, in training
-and in inference: the medians are {slowest:.2f} to {fastest:.2f} times its speed. `torch.compile` makes it
-{compiled_least:.0%} to {compiled_most:.0%} faster, but the first step then takes {first_least:.0f} to {first_most:.0f}
-s. On Fashion-MNIST, the preset *quick* reaches {accuracy:.1%} after {seconds:g} s of training. The best of three
+On two CPU cores, the course's model trains and predicts about as fast as the fastest published model that we measured:
+its median speed is {slowest:.2f} to {fastest:.2f} times that model's. `torch.compile` makes it {compiled_least:.0%} to
+{compiled_most:.0%} faster, but the first step then takes {first_least:.0f} to {first_most:.0f} s. On Fashion-MNIST, the
+preset *quick*, with a schedule that ends after {seconds:g} s of training, reaches {accuracy:.1%}. The best of three
 published recipes, made for longer runs and reimplemented here, reaches {their_accuracy:.1%} after {their_seconds:g} s.
 In our tests, no check of a reader's code took more than {check:.1f} s of processor time.
 
-`tools/benchmarks/report.py` writes this page from the logs in `results/`, and `make rebuild WHAT=benchmarks` repeats
-the measurements. The sections were measured on different machines, on which other programs were running, so compare
-times only within a table, and only as its text allows.
+`tools/benchmarks/report.py` writes this page from the logs in `benchmarks/results/`, and
+`make rebuild WHAT=benchmarks` repeats the measurements. The sections were measured on different machines, on which
+other programs were running, so compare times only within a table, and only as its text allows.
 """
 MEMORY = (
     "Memory is the peak resident memory of a new process during two steps, minus that before the model was built. "
@@ -111,21 +111,23 @@ def machine_line(machine: dict) -> str:
 
 def throughput_section(log: dict) -> str:
     """Return the tables of speed and memory, and what they say about ours."""
-    ran = ", ".join(f"{name} {number}" for name, number in log["versions"].items()) or "none"
+    ran = _listed([f"{name} {number}" for name, number in log["versions"].items()]) or "none"
     ran = ran.replace("Hugging Face", "Hugging Face Transformers")
     differences = {model["name"]: model["difference"] for model in log["models"] if model["difference"]}
     parts = [
         machine_line(log["machine"]),
-        f"The published models are from {ran}. Ti/16 has 12 blocks of width "
-        f"192 with 3 heads, and patches of 16 × 16 pixels. {_small_model()}",
+        f"*vit_course* is the course's package; the published models come from {ran}. Each library built two models. "
+        f"*Ti/16* takes images of 224 × 224 pixels, cut into patches of 16 × 16, and has 12 blocks of width 192 with 3 "
+        f"heads. {_small_model()}",
         *(f"{name} did not run: {why}" for name, why in log["missing"].items()),
-        f"There are {log['rounds']} rounds. In each, every model, in changing order, takes one step on the same "
-        "images: a forward pass, or a training step with the same AdamW. Times and speeds are medians with quartiles "
-        "in parentheses. The reference is the published model with the lowest median time. The relative speed of a "
-        "model is the reference's time divided by the model's own in the same round, so values above 1 are faster; "
-        "the order can differ from that of the medians. The share of the peak is the FLOPs of the matrix "
-        "multiplications, by formula, per second, divided by the measured peak. Only vit_course was also compiled. A "
-        "dash means not measured.",
+        f"In each of {log['rounds']} rounds, all models take one step on the same images, in an order that changes "
+        "from round to round. A step is a forward pass or, in training, a complete update with the same AdamW. Times "
+        "and speeds are medians with quartiles in parentheses. The reference is the published model with the lowest "
+        "median time. The relative speed of a model is the reference's time divided by the model's own time in the "
+        "same round, so a value above 1 means faster. The table shows the median of these ratios, which need not rank "
+        "the models exactly as the median times do. The share of the peak says how well a model uses the processor: "
+        "the floating-point operations that its matrix multiplications need, divided by the time of the step and by "
+        "the measured peak of `torch.mm`. Only vit_course was also compiled. A dash means not measured.",
     ]
     parts += [f"{name} differs: it has {difference}." for name, difference in differences.items()]
     parts.append(MEMORY if any("memory" in model for model in log["models"]) else NO_MEMORY)
@@ -134,12 +136,18 @@ def throughput_section(log: dict) -> str:
     return "\n\n".join(parts)
 
 
+def _listed(items: list[str]) -> str:
+    """Return the items with commas, and an "and" before the last."""
+    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
+
+
 def _small_model() -> str:
     """Return a sentence on the sizes of the model for 28 pixels; those of Ti/16 are the paper's."""
     sizes = CASES["px28"].sizes
     return (
-        f"The model for 28 pixels has {sizes['num_layers']} blocks of width {sizes['hidden_dim']} with "
-        f"{sizes['num_heads']} heads, and an MLP of width {sizes['mlp_dim']}."
+        f"The small model takes images of 28 × 28 pixels with one channel, cut into patches of 4 × 4, and has "
+        f"{sizes['num_layers']} blocks of width {sizes['hidden_dim']} with {sizes['num_heads']} heads and an MLP of "
+        f"width {sizes['mlp_dim']}."
     )
 
 
@@ -180,13 +188,19 @@ def _findings(entry: dict, reference: str | None) -> list[str]:
 def profile_section(log: dict) -> str:
     """Return a table for each case: milliseconds a step by group of operators."""
     parts = [machine_line(log["machine"])]
+    products = [
+        f"{row['groups']['matrix multiplications'] / sum(row['groups'].values()):.0%} of the step in {row['mode']} "
+        f"({row['case']})"
+        for row in log["rows"]
+        if row["name"] == "vit_course"
+    ]
     parts.append(
-        f"These are means over {log['steps']} steps, and each model was profiled in a run of its own, so compare the "
-        "shares within a column rather than milliseconds between columns or with the times above. Attention without "
-        "PyTorch's fused function counts as matrix multiplications, softmax, copies and elementwise operations. *Sums* "
-        "are mainly the gradients of biases. In inference with an even number of heads, torchvision's attention has a "
-        "path of its own, with a separate softmax. "
-        "*Python and autograd* is the time outside of all operators."
+        f"The matrix multiplications of vit_course take {_listed(products)}. The times are means over "
+        f"{log['steps']} steps. Each model was profiled in a run of its own, so compare shares within a column, but "
+        "not milliseconds between columns or with the tables above. Attention without PyTorch's fused function counts "
+        "as matrix multiplications, softmax, copies and elementwise operations. *Sums* are mainly the gradients of "
+        "biases. In inference with an even number of heads, torchvision's attention has a path of its own, with a "
+        "separate softmax. *Python and autograd* is the time outside all operators."
     )
     for case, mode in dict.fromkeys((row["case"], row["mode"]) for row in log["rows"]):
         columns = {row["name"]: row["groups"] for row in log["rows"] if (row["case"], row["mode"]) == (case, mode)}
@@ -217,15 +231,17 @@ def precision_section(log: dict) -> str:
         [
             machine_line(log["machine"]),
             f"Bfloat16 is faster only for {' and for '.join(faster) or 'none of them'}. "
-            f"There are {log['rounds']} rounds of alternating training steps. With bfloat16, the forward pass uses "
-            "`torch.autocast`. The speed is that of bfloat16 relative to float32 in the same round. In the last two "
-            "rows, oneDNN, which computes the bfloat16 products, was limited to AVX2. This does not fully imitate an "
-            "older processor, because the rest of PyTorch was not limited. Compare times within a row only, because "
-            "the load on the machine varied.",
+            f"In each of {log['rounds']} rounds, a training step in float32 alternates with one in bfloat16, whose "
+            "forward pass uses `torch.autocast`. Times and relative speeds are again medians with quartiles; the "
+            "relative speed is the time in float32 divided by that in bfloat16 in the same round. The column "
+            "*instructions* names what the processor has for bfloat16. In the last two rows, oneDNN, which computes "
+            "the bfloat16 products, was limited to AVX2. This does not fully imitate an older processor, because the rest "
+            "of PyTorch was not limited. Compare times within a row only, because the load on the machine varied.",
             table(["case", "instructions", "float32, ms a step", "bfloat16, ms a step", "relative speed"], rows),
-            f"Validation accuracy on the digits after {log['epochs']} epochs of lesson 6's recipe, by seed: "
-            + "; ".join(f"{name} {values}" for name, values in scores.items())
-            + f". With the same seed, they differ by at most {100 * apart:.1f} points.",
+            f"Does bfloat16 cost accuracy? After {log['epochs']} epochs of lesson 6's recipe on the digits, the "
+            "validation accuracies with three seeds are "
+            + " and ".join(f"{values} in {name}" for name, values in scores.items())
+            + f". With the same seed, the two differ by at most {100 * apart:.1f} points.",
         ]
     )
 
@@ -242,7 +258,7 @@ def time_to_accuracy_section(log: dict) -> str:
         cells = [accuracies.get(budget, "–") for budget in budgets]
         lines.append([recipe + source, f"{runs[0]['parameters']:,}", *cells])
     header = ["recipe", "parameters", *(f"after {budget:g} s" for budget in budgets)]
-    measure = "The table shows the test accuracy after the given training time; a dash means not measured."
+    measure = "The table shows the test accuracy after the given training time. A dash means not measured."
     return "\n\n".join([machine_line(log["machine"]), measure, table(header, lines), *log["notes"]])
 
 
@@ -254,10 +270,11 @@ def checks_section(log: dict) -> str:
     return "\n\n".join(
         [
             machine_line(log["machine"]),
-            "The table shows processor time in seconds, on one thread, for the checks of a reader's code that take "
-            "more than 0.01 s in at least one column. The last three columns give the longest time over the code that "
-            f"was tried: with one mistake that the check recognizes, with two of them (up to {log['pairs']} pairs "
-            "per check), and with one that it does not recognize.",
+            "The lessons check the functions and classes that readers write. Each row is one of these checks, and the "
+            "table shows its processor time in seconds, on one thread. We ran each check on correct code and on many "
+            f"wrong versions: with one mistake that the check recognizes, with two of these mistakes (up to "
+            f"{log['pairs']} pairs per check), and with a mistake that it does not recognize. For the wrong versions, "
+            "the table gives the longest time. Checks that never take more than 0.01 s are left out.",
             table(["check", "correct code", "one mistake", "two mistakes", "unknown mistake"], rows),
         ]
     )
