@@ -28,20 +28,24 @@ LIMITS = {  # notes on each command, by data set and preset, in the order of the
     ),
     ("fashion_mnist", "long"): (
         "The trained model in the repository is the result of this run. For comparison, the [page of the data "
-        "set](https://github.com/zalandoresearch/fashion-mnist#benchmark) lists 88 to 93% for networks with two or "
-        "three convolutional layers, as their authors submitted them, and 83.5% for people without training in "
+        "set](https://github.com/zalandoresearch/fashion-mnist#benchmark) lists results that users submitted, 88 to "
+        "93% for networks with two "
+        "or three convolutional layers, and 83.5% for people without training in "
         "fashion."
     ),
-    ("fashion_mnist", "best"): ("Optimizer and head are those of *quick*, and the patches those of *long*."),
+    ("fashion_mnist", "best"): (
+        "The optimizer and the head are those of *quick*, and the patch size is that of *long*."
+    ),
     ("cifar10", "long"): (
-        "With Muon, smaller images, another schedule, two more blocks and twice the epochs, *best* gets much further "
-        "with a little more computation. For comparison, tutorial 15 (above) reports about 90% for convolutional "
+        "It trains with AdamW and the cosine schedule of lesson 6, and classifies from the class token. *Best* gets "
+        "much further with a little more computation: with Muon, another schedule, smaller images in most steps, two "
+        "more blocks and twice the epochs. For comparison, tutorial 15 (above) reports about 90% for convolutional "
         "networks."
     ),
     ("cifar10", "best"): (
-        "Optimizer and head are those of *best* for Fashion-MNIST, too. [The ablation](#an-ablation-of-best) "
-        "describes its smaller images, which have 16 patches instead of 64, and its learning rate, and shows what they "
-        "are worth."
+        "As in *quick*, Muon trains the matrices of the encoder, and the head reads the mean of the patch tokens. Most "
+        "steps use smaller images, with 16 patches instead of 64. [The ablation](#an-ablation-of-best) describes this "
+        "and the learning-rate schedule, and shows what they are worth."
     ),
 }
 
@@ -103,8 +107,9 @@ def runs_by_preset() -> dict[tuple[str, str], list[dict]]:
 def settings(recipe: dict) -> str:
     """Return a sentence on the length of the training and the size of the model."""
     return (
-        f"This preset has {recipe['epochs']:g} epochs, patches of {recipe['patch_size']} × {recipe['patch_size']} pixels, "
-        f"{recipe['num_layers']} encoder blocks, and a token width of {recipe['hidden_dim']}."
+        f"This preset trains for {recipe['epochs']:g} epochs, with patches of {recipe['patch_size']} × "
+        f"{recipe['patch_size']} pixels, {recipe['num_layers']} encoder blocks, and a token width of "
+        f"{recipe['hidden_dim']}."
     )
 
 
@@ -292,36 +297,39 @@ long.
 
 The table compares *best* with five other plain ViTs that were trained from scratch on CIFAR-10. They have
 {min_sizes:.0f} to {max_sizes:.0f} times as many parameters. Their entries under *training* and *test accuracy* come
-from the linked pages. Fully trained, most of them surpass *best*. In about half an hour, with AdamW and settings made
-for much longer training, models of their sizes do not.
+from the linked pages. Fully trained, most of them surpass *best*. But models of the same sizes, trained for about half
+an hour with AdamW and settings made for much longer training, stay far below it.
 
 {published}
 
 The last column shows what we measured. For each page, we trained a model of the same size, with the page's peak
-learning rate, batch size, share of warm-up, weight decay, dropout and label smoothing, but with AdamW, a cosine decay
-to 0, the course's code and initial values, and seed 0. Half of the images, chosen at random, were mirrored, and, except
-for tutorial 15, all were shifted at random by up to four pixels each way. We chose the number of epochs for half an
-hour on two idle cores; as other programs were running, the runs took {min_minutes:.0f} to {max_minutes:.0f} minutes. We
-omitted what some of the pages add for longer training: AutoAugment, RandAugment, random resized crops, random erasing,
-repeated augmentation, mixup, CutMix, stochastic depth and dropout of the attention weights. The column therefore shows
-how far such models get in this time with such settings, and not how good the complete recipes are.
+learning rate, batch size, share of steps for the warm-up, weight decay, dropout and label smoothing, but with AdamW, a
+cosine decay to 0, the course's code and initialization, and seed 0. Half of the images, chosen at random, were
+mirrored; in all runs but that for tutorial 15, every image was also shifted at random by up to four pixels each way. We
+chose the number of epochs for half an hour on two idle cores; as other programs were running, the runs took
+{min_minutes:.0f} to {max_minutes:.0f} minutes. We omitted what some of the pages add for longer training: AutoAugment,
+RandAugment, random resized crops, random erasing, repeated augmentation, mixup, CutMix, stochastic depth and dropout of
+the attention weights. The column therefore shows how far such models get in this time with such settings, and not how
+good the complete recipes are.
 
 {picture}
 
-Each line is one run. Its first dot is chance, 10%; the others are validation accuracies. The commands of all runs are
-in the files `resources/runs/*_runs.jsonl`.
+Each line is one run. Its first dot marks chance, 10%; the others mark validation accuracies. The commands of all runs
+are in the files `resources/runs/*_runs.jsonl`.
 
 ## An ablation of *quick*
 
-The preset *quick* for Fashion-MNIST has patches of 14 × 14 pixels and two encoder blocks, trains the matrices of the
-encoder with the optimizer Muon (lesson 7), and classifies from the mean of the patch tokens. Each row below the first
-changes one part of it, with seeds 0, 1 and 2. *AdamW* replaces Muon, with an untuned peak learning rate of 0.003
-instead of 0.008. *No positions* keeps the position embeddings at zero, *class token* classifies from this token instead
-of the mean, and *mirror images* flips half of the images. *Shifts* move an image by up to a pixel each way. The number
-of epochs was chosen in advance, so that a run takes less than a minute on one core: 8 epochs with the preset's four
-patches per image, and fewer with smaller patches, because more tokens take more time. Accuracies are measured on 5,000
-validation images, so each has a standard error of about 0.4 points. The differences are less noisy, because all runs
-are measured on the same images.
+Which ingredients of *quick* matter on Fashion-MNIST? An *ablation* answers such a question by removing or replacing one
+of them at a time. *Quick* has patches of 14 × 14 pixels and two encoder blocks, trains the matrices of the encoder with
+the optimizer Muon (lesson 7), and classifies from the mean of the patch tokens. Each row below the first changes one
+part of it, with seeds 0, 1 and 2. *AdamW* replaces Muon, with a peak learning rate of 0.003 instead of 0.008, which was
+not tuned. *No positions* keeps the position embeddings at zero, *class token* classifies from this token instead of the
+mean, and *mirror images* flips half of the images. *Shifts* move an image by up to a pixel each way. The number of
+epochs was chosen in advance, so that a run takes less than a minute on one core: 8 epochs with the preset's four
+patches per image, and fewer with smaller patches, because more tokens take more time. Accuracies are again medians with
+the lowest and the highest value in parentheses. They are measured on 5,000 validation images, so that of a single run
+has a standard error of about 0.4 points. The differences are less noisy, because all runs are measured on the same
+images.
 
 {ablation}
 
@@ -348,10 +356,9 @@ rows are less noisy.
 
 After these four epochs, replacing Muon with AdamW costs most: 13 points, some of which may be due to AdamW's untuned
 learning rate. With the same amount of computation, omitting the smaller images costs 8 to 9 points. Omitting the
-position embeddings costs 7 to 8, although the quick preset above hardly needs them for its four large patches. The
-cosine costs about 4 points, and the class token instead of mean pooling 0.6 to 2.4. The other five changes make a
-difference of 1.2 points at most; only without weight decay is the accuracy lower with all three seeds, which among five
-changes may be chance.
+position embeddings costs 7 to 8, although *quick* hardly needs them for its four large patches. The cosine costs about
+4 points, and the class token instead of mean pooling 0.6 to 2.4. The other five changes make a difference of 1.2 points
+at most; only without weight decay is the accuracy lower with all three seeds, which among five changes may be chance.
 
 Four epochs are too few to overfit, so this table cannot show what the measures against overfitting are worth. In the
 next one, nine of the changes have all 20 epochs on one core, the first seven with seeds 0 and 1, the others with seed
@@ -368,11 +375,9 @@ it by half a point, which may be chance.
 ## The commands
 
 These commands repeat the rows of the first table with seed 0; the other seeds are 1, 2 and so on. They need the
-environment of the course, so run `source .venv/bin/activate` first. You can stop a command at any time, for example
-with Ctrl+C; with `--resume` and the folder of the run as `--out`, it goes on. Each command creates a folder in `runs/`
-with its settings, log, checkpoints and weights. On the same machine, with the same versions of Python and PyTorch, the
-weights will be identical. Elsewhere, rounding differs, so the weights and the accuracy differ, too; the range over the
-seeds gives an idea of how much.
+environment of the course, so run `source .venv/bin/activate` first. On the same machine, with the same versions of
+Python and PyTorch, the weights will be identical. Elsewhere, rounding differs, so the weights and the accuracy differ,
+too; the range over the seeds gives an idea of how much.
 
 {commands}
 
@@ -387,6 +392,7 @@ The runs above were recorded by `tools/train_recorded_runs.py`. Two more logs be
   accuracy, {median:.1f}%, and that in the first table may be chance.
 - `few_labels.json` is lesson 8's comparison of fine-tuning with training from scratch (`tools/train_few_labels.py`).
 
+
 """
 
 
@@ -394,7 +400,9 @@ CARD = """# fashion_mnist_patch4.safetensors
 
 <!-- written by tools/write_run_pages.py from the run's log -->
 
-This Vision Transformer classifies small images of clothes, shoes and bags. It cuts an image into a 7 × 7 grid of patches of 4 × 4 pixels each. With its {parameters:,} parameters, it is small enough for you to inspect every part.
+The result of the run *long* on Fashion-MNIST, this Vision Transformer classifies small images of clothes, shoes and
+bags. It cuts an image into a 7 × 7 grid of patches of 4 × 4 pixels each. With its {parameters:,} parameters, it is
+small enough for you to inspect every part.
 
 ```python
 from vit_course.weights import load_trained
@@ -405,6 +413,7 @@ model, about = load_trained("fashion_mnist")
 
 | | |
 | --- | --- |
+| file | `resources/fashion_mnist_patch4.safetensors` |
 | model | `VisionTransformer`: {sizes}; {parameters:,} parameters, float32 |
 | input | `(b, 1, 28, 28)`, light objects on a black background, values from 0 to 1; subtract `about["mean"]` and divide by `about["std"]` |
 | data | [Fashion-MNIST](https://github.com/zalandoresearch/fashion-mnist), Xiao, Rasul and Vollgraf 2017 (arXiv 1708.07747), MIT license: of its 60,000 training images, {train:,} for training and {valid:,} for validation; its {test:,} test images for testing |
@@ -414,8 +423,11 @@ model, about = load_trained("fashion_mnist")
 | license | MIT, like the course |
 | SHA-256 | `{sha256}` |
 
-**Limits.** The model was trained on ten kinds of clothes, shoes and bags from Zalando's product photographs, published in 2017: centered, upright, isolated and reduced to 28 × 28 gray pixels. It assigns one of these ten classes to any image, often with high confidence. Two thirds of its errors are confusions among T-shirts, shirts, pullovers and coats. It was trained with a single seed, and it is meant only for studying how such a model works.
-"""  # noqa: E501
+**Limits.** The model was trained on ten kinds of clothes, shoes and bags from Zalando's product photographs, published
+in 2017: centered and upright, without a background, and reduced to 28 × 28 gray pixels. It assigns one of these ten
+classes to any image, often with high confidence. Two thirds of its errors are confusions among T-shirts, shirts,
+pullovers and coats. We trained this preset with one seed only, so we do not know how much its accuracy varies from
+seed to seed. The model is meant only for studying how such a model works. """  # noqa: E501
 
 
 if __name__ == "__main__":

@@ -183,9 +183,10 @@ RECIPES = {
         "handwritten-digit-recognition-407eafbc15b0/",
         checked="https://github.com/lordrebel/mnist-vit/blob/main/model.py",
         published_for="MNIST, 25 epochs",
-        architecture="patches of 7 × 7, width 64, 6 layers, 8 heads of width 8, MLP of width 128, no dropout; this is "
-        "the model of vit-pytorch's first versions, which the article used, with scores divided by √64 instead of √8 "
-        "and no norm before the classifier of two layers (heads of width 64, today's default, would be slower)",
+        architecture="patches of 7 × 7, width 64, 6 layers, 8 heads of width 8, MLP of width 128, no dropout. "
+        "The article, linked in the table, used one of vit-pytorch's first versions, which divides the scores by √64 "
+        "instead of √8, and whose classifier has two layers and no norm before them. Heads of width 64, today's "
+        "default, would be slower",
         training="Adam with a constant learning rate of 3e-3; batches of 100",
         adapted="images are normalized with Fashion-MNIST's mean and standard deviation. We found the article's code "
         "only in readers' copies",

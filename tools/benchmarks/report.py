@@ -44,18 +44,22 @@ CHECKS = FOLDER / "results" / "checks.json"
 HEAD = """# Benchmarks
 
 On two CPU cores, the course's model trains and predicts about as fast as the fastest published model that we measured:
-its median speed is {slowest:.2f} to {fastest:.2f} times that model's. `torch.compile` makes it {compiled_least:.0%} to
-{compiled_most:.0%} faster, but the first step then takes {first_least:.0f} to {first_most:.0f} s. On Fashion-MNIST, the
-preset *quick*, with a schedule that ends after {seconds:g} s of training, reaches {accuracy:.1%}. The best of three
-published recipes, made for longer runs and reimplemented here, reaches {their_accuracy:.1%} after {their_seconds:g} s.
+in four cases, its median speed is {slowest:.2f} to {fastest:.2f} times that model's. `torch.compile` makes it
+{compiled_least:.0%} to {compiled_most:.0%} faster, but the first step then takes {first_least:.0f} to {first_most:.0f}
+s. On Fashion-MNIST, the preset *quick*, a set of hyperparameters of the course, reaches a test accuracy of
+{accuracy:.1%} after {seconds:g} s of training. The best of three published recipes reaches {their_accuracy:.1%} after
+{their_seconds:g} s, but these were made for longer runs, two of them for other data sets, and we reimplemented them.
 In our tests, no check of a reader's code took more than {check:.1f} s of processor time.
 
 `tools/benchmarks/report.py` writes this page from the logs in `benchmarks/results/`, and
 `make rebuild WHAT=benchmarks` repeats the measurements. The sections were measured on different machines, on which
-other programs were running, so compare times only within a table, and only as its text allows.
+other programs were running, so compare times only within a table, and only as its text allows. Each section begins with
+its machine, the highest speed of `torch.mm` that we measured on it, and the load average, roughly the number of
+programs that were computing or waiting for a core.
 """
 MEMORY = (
-    "Memory is the peak resident memory of a new process during two steps, minus that before the model was built. "
+    "Memory is the peak resident memory of a new process during two steps, minus the memory that it used before the "
+    "model was built. "
     "In training, it includes the weights, the stored activations, the gradients and the optimizer's state."
 )
 NO_MEMORY = "Memory was not measured, because this requires Linux's `/proc`."
@@ -116,7 +120,8 @@ def throughput_section(log: dict) -> str:
     differences = {model["name"]: model["difference"] for model in log["models"] if model["difference"]}
     parts = [
         machine_line(log["machine"]),
-        f"*vit_course* is the course's package; the published models come from {ran}. Each library built two models. "
+        f"*vit_course* is the course's package; the published models come from {ran}. With each library, we built two "
+        f"models. "
         f"*Ti/16* takes images of 224 × 224 pixels, cut into patches of 16 × 16, and has 12 blocks of width 192 with 3 "
         f"heads. {_small_model()}",
         *(f"{name} did not run: {why}" for name, why in log["missing"].items()),
@@ -126,8 +131,9 @@ def throughput_section(log: dict) -> str:
         "median time. The relative speed of a model is the reference's time divided by the model's own time in the "
         "same round, so a value above 1 means faster. The table shows the median of these ratios, which need not rank "
         "the models exactly as the median times do. The share of the peak says how well a model uses the processor: "
-        "the floating-point operations that its matrix multiplications need, divided by the time of the step and by "
-        "the measured peak of `torch.mm`. Only vit_course was also compiled. A dash means not measured.",
+        "the floating-point operations that its matrix multiplications need, those inside attention included, divided "
+        "by the time of the step and by the measured peak of `torch.mm`. Only vit_course was also compiled. A dash "
+        "means not measured.",
     ]
     parts += [f"{name} differs: it has {difference}." for name, difference in differences.items()]
     parts.append(MEMORY if any("memory" in model for model in log["models"]) else NO_MEMORY)
@@ -145,7 +151,8 @@ def _small_model() -> str:
     """Return a sentence on the sizes of the model for 28 pixels; those of Ti/16 are the paper's."""
     sizes = CASES["px28"].sizes
     return (
-        f"The small model takes images of 28 × 28 pixels with one channel, cut into patches of 4 × 4, and has "
+        f"The other one, *28 pixels, patch 4*, takes images of 28 × 28 pixels with one channel, cut into patches of "
+        f"4 × 4, and has "
         f"{sizes['num_layers']} blocks of width {sizes['hidden_dim']} with {sizes['num_heads']} heads and an MLP of "
         f"width {sizes['mlp_dim']}."
     )
@@ -195,12 +202,14 @@ def profile_section(log: dict) -> str:
         if row["name"] == "vit_course"
     ]
     parts.append(
-        f"The matrix multiplications of vit_course take {_listed(products)}. The times are means over "
-        f"{log['steps']} steps. Each model was profiled in a run of its own, so compare shares within a column, but "
-        "not milliseconds between columns or with the tables above. Attention without PyTorch's fused function counts "
-        "as matrix multiplications, softmax, copies and elementwise operations. *Sums* are mainly the gradients of "
-        "biases. In inference with an even number of heads, torchvision's attention has a path of its own, with a "
-        "separate softmax. *Python and autograd* is the time outside all operators."
+        f"Outside attention, the matrix multiplications of vit_course take {_listed(products)}. The row *fused "
+        "attention* contains those inside attention. The times are means over "
+        f"{log['steps']} steps. Each model was profiled in a run of its own, so milliseconds cannot be compared "
+        "between columns or with the tables above; shares can, but small differences mean nothing. vit-pytorch does "
+        "not use PyTorch's fused attention, so its attention appears under matrix multiplications, softmax, copies and "
+        "elementwise operations. In inference with an even number of heads, torchvision's attention takes a path of "
+        "its own, most of which appears under matrix multiplications and softmax. *Sums* are mainly the gradients of "
+        "biases. *Python and autograd* is the time outside all operators."
     )
     for case, mode in dict.fromkeys((row["case"], row["mode"]) for row in log["rows"]):
         columns = {row["name"]: row["groups"] for row in log["rows"] if (row["case"], row["mode"]) == (case, mode)}
@@ -222,7 +231,7 @@ def precision_section(log: dict) -> str:
             times = [with_range([1000 * value for value in values], ".1f") for values in entry["seconds"].values()]
             ratios = speeds(entry, "bfloat16", "float32")
             rows.append([entry["case"], instructions, *times, with_range(ratios, ".2f")])
-            faster += [f"{entry['case'].partition(',')[0]} and only with {instructions}"] * (
+            faster += [f"{entry['case'].partition(',')[0]}, and only on a processor with {instructions}"] * (
                 statistics.median(ratios) > 1
             )
     apart = max(abs(one - two) for one, two in zip(*log["digits"].values(), strict=True))
@@ -230,15 +239,19 @@ def precision_section(log: dict) -> str:
     return "\n\n".join(
         [
             machine_line(log["machine"]),
-            f"Bfloat16 is faster only for {' and for '.join(faster) or 'none of them'}. "
+            f"Bfloat16, a format for 16-bit numbers, speeds up the training of vit_course only for "
+            f"{' and for '.join(faster) or 'none of the models'}. The models and batch sizes are those of the first "
+            "section. "
             f"In each of {log['rounds']} rounds, a training step in float32 alternates with one in bfloat16, whose "
             "forward pass uses `torch.autocast`. Times and relative speeds are again medians with quartiles; the "
             "relative speed is the time in float32 divided by that in bfloat16 in the same round. The column "
-            "*instructions* names what the processor has for bfloat16. In the last two rows, oneDNN, which computes "
-            "the bfloat16 products, was limited to AVX2. This does not fully imitate an older processor, because the rest "
+            "*instructions* shows what oneDNN, the library that computes the bfloat16 products, could use. In the last "
+            "two rows, we limited it to AVX2, which has no instructions for bfloat16. This does not fully imitate an "
+            "older processor, because the rest "
             "of PyTorch was not limited. Compare times within a row only, because the load on the machine varied.",
             table(["case", "instructions", "float32, ms a step", "bfloat16, ms a step", "relative speed"], rows),
-            f"Does bfloat16 cost accuracy? After {log['epochs']} epochs of lesson 6's recipe on the digits, the "
+            f"Does bfloat16 cost accuracy? We saw no sign of it. After {log['epochs']} epochs of lesson 6's recipe on "
+            f"the digits, the "
             "validation accuracies with three seeds are "
             + " and ".join(f"{values} in {name}" for name, values in scores.items())
             + f". With the same seed, the two differ by at most {100 * apart:.1f} points.",

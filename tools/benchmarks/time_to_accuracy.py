@@ -64,7 +64,8 @@ def _notes(runs: Sequence[dict]) -> list[str]:
         "number of epochs was chosen so that its schedule ends at that time; the preset itself has 20 epochs. "
         "Differences of a few tenths of a point may be chance. The published recipes were made for longer runs, two of "
         "them on other data sets. Each of their rows is one run, stopped early, and says nothing about the final "
-        "accuracy. Runs of *quick* that exceeded their limit were discarded and repeated. The clock stops while a "
+        "accuracy. On a busy machine, a run of *quick* could take longer than the time in its column; it was then "
+        "repeated. The clock stops while a "
         "model is validated, tested or saved. All recipes train on the same images, which are kept in memory.",
         "We reimplemented the published recipes and kept their model, initialization, dropout, optimizer, learning "
         "rate, batch size and augmentation, except for the changes below. We made them as fast as we could: with a "
@@ -72,7 +73,7 @@ def _notes(runs: Sequence[dict]) -> list[str]:
         "the attention where that is faster than PyTorch's fused function.",
         "\n".join(
             f"- **{recipe.title}**, published for {recipe.published_for}. *Model:* {recipe.architecture}. *Training:* "
-            f"{recipe.training}. *Our changes:* {recipe.adapted}. *Source:* <{recipe.checked}>."
+            f"{recipe.training}. *Our changes:* {recipe.adapted}. *Code:* <{recipe.checked}>."
             for recipe in RECIPES.values()
         ),
     ]
@@ -94,8 +95,9 @@ def _disturbance(runs: Sequence[dict]) -> list[str]:
         load = f"{min(loads):g} to {max(loads):g}"
         sentences.append(f"The load average, to which the runs themselves contribute, was {load}.")
     sentences.append(
-        f"In no {timed_runs.SLICE:g} s did the speed fall below {evenness(run):.0%} of the run's median. The run of "
-        f"{_title(run['recipe'])} ({run['budget']:g} s) varied most."
+        f"In no interval of {timed_runs.SLICE:g} s did the speed of a run fall below {evenness(run):.0%} of its "
+        f"median. The "
+        f"{run['budget']:g} s run of {_title(run['recipe'])} varied most."
     )
     over = [test for run in runs if run["recipe"] == OURS for test in run["tests"] if test["seconds"] > test["mark"]]
     sentences += [f"Our run of {test['mark']:g} s took {test['seconds']:.1f} s." for test in over]
