@@ -284,12 +284,12 @@ How accurate is a small Vision Transformer that is trained from scratch on two C
 reaches {fashion_mnist_best} on Fashion-MNIST and {cifar10_best} on CIFAR-10. The preset *quick* reaches
 {fashion_mnist_quick} on Fashion-MNIST.
 
-A preset is a set of hyperparameters, and each row of the table is one preset for one data set. Minutes and accuracies
-are medians over the seeds, with the lowest and the highest value in parentheses. All choices were made with validation
-images, which were held back from the training images, and each run used the test images once, at its end. The minutes
-include loading the data, the validation after every epoch, and the test. Other programs were running on the
-[machines](#machines-and-logs), so the minutes are approximate: at another time, the same command can take twice as
-long.
+A preset is a set of hyperparameters, described under [The commands](#the-commands), and each row of the table is one
+preset for one data set. Minutes and accuracies are medians over the seeds, with the lowest and the highest value in
+parentheses. All choices were made with validation images, which were held back from the training images, and each run
+used the test images once, at its end. The minutes include loading the data, the validation after every epoch, and the
+test. Other programs were running on the [machines](#machines-and-logs), so the minutes are approximate: at another
+time, the same command can take twice as long.
 
 {results}
 
@@ -297,8 +297,8 @@ long.
 
 The table compares *best* with five other plain ViTs that were trained from scratch on CIFAR-10. They have
 {min_sizes:.0f} to {max_sizes:.0f} times as many parameters. Their entries under *training* and *test accuracy* come
-from the linked pages. Fully trained, most of them surpass *best*. But models of the same sizes, trained for about half
-an hour with AdamW and settings made for much longer training, stay far below it.
+from the linked pages. Fully trained, most of them surpass *best*. But models of the same sizes, trained for
+{min_minutes:.0f} to {max_minutes:.0f} minutes with AdamW and settings made for much longer training, stay far below it.
 
 {published}
 
@@ -306,11 +306,10 @@ The last column shows what we measured. For each page, we trained a model of the
 learning rate, batch size, share of steps for the warm-up, weight decay, dropout and label smoothing, but with AdamW, a
 cosine decay to 0, the course's code and initialization, and seed 0. Half of the images, chosen at random, were
 mirrored; in all runs but that for tutorial 15, every image was also shifted at random by up to four pixels each way. We
-chose the number of epochs for half an hour on two idle cores; as other programs were running, the runs took
-{min_minutes:.0f} to {max_minutes:.0f} minutes. We omitted what some of the pages add for longer training: AutoAugment,
-RandAugment, random resized crops, random erasing, repeated augmentation, mixup, CutMix, stochastic depth and dropout of
-the attention weights. The column therefore shows how far such models get in this time with such settings, and not how
-good the complete recipes are.
+chose the number of epochs for half an hour on two idle cores; other programs made the runs slower. We omitted what some
+of the pages add for longer training: AutoAugment, RandAugment, random resized crops, random erasing, repeated
+augmentation, mixup, CutMix, stochastic depth and dropout of the attention weights. The column therefore shows how far
+such models get in this time with such settings, and not how good the complete recipes are.
 
 {picture}
 
@@ -322,14 +321,14 @@ are in the files `resources/runs/*_runs.jsonl`.
 Which ingredients of *quick* matter on Fashion-MNIST? An *ablation* answers such a question by removing or replacing one
 of them at a time. *Quick* has patches of 14 × 14 pixels and two encoder blocks, trains the matrices of the encoder with
 the optimizer Muon (lesson 7), and classifies from the mean of the patch tokens. Each row below the first changes one
-part of it, with seeds 0, 1 and 2. *AdamW* replaces Muon, with a peak learning rate of 0.003 instead of 0.008, which was
-not tuned. *No positions* keeps the position embeddings at zero, *class token* classifies from this token instead of the
-mean, and *mirror images* flips half of the images. *Shifts* move an image by up to a pixel each way. The number of
-epochs was chosen in advance, so that a run takes less than a minute on one core: 8 epochs with the preset's four
-patches per image, and fewer with smaller patches, because more tokens take more time. Accuracies are again medians with
-the lowest and the highest value in parentheses. They are measured on 5,000 validation images, so that of a single run
-has a standard error of about 0.4 points. The differences are less noisy, because all runs are measured on the same
-images.
+part of it, with seeds 0, 1 and 2. *AdamW* replaces Muon and lowers the peak learning rate from 0.008 to 0.003, a value
+that we did not tune. *No positions* keeps the position embeddings at zero, *class token* classifies from this token
+instead of the mean, and *mirror images* flips half of the images. *Shifts* move an image by up to a pixel each way. The
+number of epochs was chosen in advance, so that a run takes less than a minute on one core: 8 epochs with the preset's
+four patches per image, and fewer with smaller patches, because more tokens take more time. Accuracies are again medians
+with the lowest and the highest value in parentheses. They are measured on 5,000 validation images, which gives the
+accuracy of a single run a standard error of about 0.4 points. The differences are less noisy, because all runs are
+measured on the same images.
 
 {ablation}
 
@@ -362,7 +361,8 @@ at most; only without weight decay is the accuracy lower with all three seeds, w
 
 Four epochs are too few to overfit, so this table cannot show what the measures against overfitting are worth. In the
 next one, nine of the changes have all 20 epochs on one core, the first seven with seeds 0 and 1, the others with seed
-0. Its first row gives the validation accuracy of the five runs of *best* in the first table, which used two cores.
+0. Its first row gives the validation accuracy of the five runs of *best* in the first table. They used two cores, which
+changes only the rounding.
 
 {full_ablation}
 
@@ -375,9 +375,9 @@ it by half a point, which may be chance.
 ## The commands
 
 These commands repeat the rows of the first table with seed 0; the other seeds are 1, 2 and so on. They need the
-environment of the course, so run `source .venv/bin/activate` first. On the same machine, with the same versions of
-Python and PyTorch, the weights will be identical. Elsewhere, rounding differs, so the weights and the accuracy differ,
-too; the range over the seeds gives an idea of how much.
+course's environment (`source .venv/bin/activate`). On the same machine, with the same versions of Python and PyTorch,
+the weights will be identical. Elsewhere, rounding differs, so the weights and the accuracy differ, too; the range over
+the seeds gives an idea of how much.
 
 {commands}
 

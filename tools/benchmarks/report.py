@@ -44,7 +44,7 @@ CHECKS = FOLDER / "results" / "checks.json"
 HEAD = """# Benchmarks
 
 On two CPU cores, the course's model trains and predicts about as fast as the fastest published model that we measured:
-in four cases, its median speed is {slowest:.2f} to {fastest:.2f} times that model's. `torch.compile` makes it
+in all four cases below, the median of its relative speed is {slowest:.2f} to {fastest:.2f}. `torch.compile` makes it
 {compiled_least:.0%} to {compiled_most:.0%} faster, but the first step then takes {first_least:.0f} to {first_most:.0f}
 s. On Fashion-MNIST, the preset *quick*, a set of hyperparameters of the course, reaches a test accuracy of
 {accuracy:.1%} after {seconds:g} s of training. The best of three published recipes reaches {their_accuracy:.1%} after
@@ -53,9 +53,9 @@ In our tests, no check of a reader's code took more than {check:.1f} s of proces
 
 `tools/benchmarks/report.py` writes this page from the logs in `benchmarks/results/`, and
 `make rebuild WHAT=benchmarks` repeats the measurements. The sections were measured on different machines, on which
-other programs were running, so compare times only within a table, and only as its text allows. Each section begins with
-its machine, the highest speed of `torch.mm` that we measured on it, and the load average, roughly the number of
-programs that were computing or waiting for a core.
+other programs were running, so compare times only within a table, and only where the text above it permits this. Each
+section begins with its machine, the highest speed of `torch.mm` that we measured on it, and the load average, roughly
+the number of programs that were computing or waiting for a core.
 """
 MEMORY = (
     "Memory is the peak resident memory of a new process during two steps, minus the memory that it used before the "
@@ -135,7 +135,8 @@ def throughput_section(log: dict) -> str:
         "by the time of the step and by the measured peak of `torch.mm`. Only vit_course was also compiled. A dash "
         "means not measured.",
     ]
-    parts += [f"{name} differs: it has {difference}." for name, difference in differences.items()]
+    for name, difference in differences.items():
+        parts.append(f"All have the same architecture except {name}: it has {difference}.")
     parts.append(MEMORY if any("memory" in model for model in log["models"]) else NO_MEMORY)
     for entry in log["cases"]:
         parts += [f"### {entry['case']}, batch of {entry['batch']}: {entry['mode']}", *_throughput_case(log, entry)]
@@ -196,13 +197,13 @@ def profile_section(log: dict) -> str:
     """Return a table for each case: milliseconds a step by group of operators."""
     parts = [machine_line(log["machine"])]
     products = [
-        f"{row['groups']['matrix multiplications'] / sum(row['groups'].values()):.0%} of the step in {row['mode']} "
-        f"({row['case']})"
+        f"{row['groups']['matrix multiplications'] / sum(row['groups'].values()):.0%} in {row['mode']} ({row['case']})"
         for row in log["rows"]
         if row["name"] == "vit_course"
     ]
     parts.append(
-        f"Outside attention, the matrix multiplications of vit_course take {_listed(products)}. The row *fused "
+        f"Outside attention, the matrix multiplications of vit_course take these shares of a step: "
+        f"{_listed(products)}. The row *fused "
         "attention* contains those inside attention. The times are means over "
         f"{log['steps']} steps. Each model was profiled in a run of its own, so milliseconds cannot be compared "
         "between columns or with the tables above; shares can, but small differences mean nothing. vit-pytorch does "
@@ -231,21 +232,22 @@ def precision_section(log: dict) -> str:
             times = [with_range([1000 * value for value in values], ".1f") for values in entry["seconds"].values()]
             ratios = speeds(entry, "bfloat16", "float32")
             rows.append([entry["case"], instructions, *times, with_range(ratios, ".2f")])
-            faster += [f"{entry['case'].partition(',')[0]}, and only on a processor with {instructions}"] * (
-                statistics.median(ratios) > 1
-            )
+            if statistics.median(ratios) > 1:
+                faster.append(f"{entry['case'].partition(',')[0]}, and only with {instructions}")
     apart = max(abs(one - two) for one, two in zip(*log["digits"].values(), strict=True))
     scores = {name: ", ".join(f"{100 * value:.1f}%" for value in log["digits"][name]) for name in log["digits"]}
     return "\n\n".join(
         [
             machine_line(log["machine"]),
-            f"Bfloat16, a format for 16-bit numbers, speeds up the training of vit_course only for "
+            f"In our measurements, bfloat16, a format for 16-bit numbers, speeds up the training of vit_course only "
+            f"for "
             f"{' and for '.join(faster) or 'none of the models'}. The models and batch sizes are those of the first "
             "section. "
             f"In each of {log['rounds']} rounds, a training step in float32 alternates with one in bfloat16, whose "
             "forward pass uses `torch.autocast`. Times and relative speeds are again medians with quartiles; the "
             "relative speed is the time in float32 divided by that in bfloat16 in the same round. The column "
-            "*instructions* shows what oneDNN, the library that computes the bfloat16 products, could use. In the last "
+            "*instructions* shows what oneDNN, the library that computes the products, may use for bfloat16. In the "
+            "last "
             "two rows, we limited it to AVX2, which has no instructions for bfloat16. This does not fully imitate an "
             "older processor, because the rest "
             "of PyTorch was not limited. Compare times within a row only, because the load on the machine varied.",
@@ -285,8 +287,9 @@ def checks_section(log: dict) -> str:
             machine_line(log["machine"]),
             "The lessons check the functions and classes that readers write. Each row is one of these checks, and the "
             "table shows its processor time in seconds, on one thread. We ran each check on correct code and on many "
-            f"wrong versions: with one mistake that the check recognizes, with two of these mistakes (up to "
-            f"{log['pairs']} pairs per check), and with a mistake that it does not recognize. For the wrong versions, "
+            f"wrong versions: with one mistake that the check can name, with two of these (up to "
+            f"{log['pairs']} pairs per check), and with a mistake that it rejects but cannot name. For the wrong "
+            f"versions, "
             "the table gives the longest time. Checks that never take more than 0.01 s are left out.",
             table(["check", "correct code", "one mistake", "two mistakes", "unknown mistake"], rows),
         ]

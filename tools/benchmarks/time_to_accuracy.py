@@ -60,8 +60,8 @@ def _title(recipe: str) -> str:
 def _notes(runs: Sequence[dict]) -> list[str]:
     """Return what was compared, in Markdown."""
     return [
-        "*Quick* was made for short runs on Fashion-MNIST. Each of its entries is a separate run with one seed, whose "
-        "number of epochs was chosen so that its schedule ends at that time; the preset itself has 20 epochs. "
+        "*Quick* was made for short runs on Fashion-MNIST. Each entry in its row is a separate run, with one seed. "
+        "We chose the number of epochs so that the schedule ends at the time in the column; the preset has 20 epochs. "
         "Differences of a few tenths of a point may be chance. The published recipes were made for longer runs, two of "
         "them on other data sets. Each of their rows is one run, stopped early, and says nothing about the final "
         "accuracy. On a busy machine, a run of *quick* could take longer than the time in its column; it was then "
