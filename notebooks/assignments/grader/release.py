@@ -1,6 +1,7 @@
 """The editions of an assignment: nbgrader's own steps make them from the source, the same bytes on every machine."""
 
 import copy
+from functools import cache
 
 import nbformat
 from nbconvert.preprocessors import Preprocessor
@@ -33,14 +34,19 @@ TO_GRADE = (steps.LockCells, steps.ClearSolutions, steps.ClearOutput, steps.Chec
 TO_STUDENT = (steps.ClearHiddenTests, KeepMetadata, steps.ComputeChecksums, steps.CheckCellMetadata)
 
 
-def graded_edition(source: Source, chain: tuple[type[Preprocessor], ...] = TO_GRADE) -> NotebookNode:
+def graded_edition(source: Source) -> NotebookNode:
     """Return the edition that is graded: without solutions, with hidden tests."""
-    notebook = copy.deepcopy(source.notebook)
-    for step in chain:
-        notebook, _ = step(config=STUBS).preprocess(notebook, {})
-    return notebook
+    return copy.deepcopy(_edition(source, TO_GRADE))
 
 
 def student_edition(source: Source) -> NotebookNode:
     """Return the edition that is handed out: without solutions, without hidden tests."""
-    return graded_edition(source, TO_GRADE + TO_STUDENT)
+    return copy.deepcopy(_edition(source, TO_GRADE + TO_STUDENT))
+
+
+@cache  # every submission is compared with both
+def _edition(source: Source, chain: tuple[type[Preprocessor], ...]) -> NotebookNode:
+    notebook = copy.deepcopy(source.notebook)
+    for step in chain:
+        notebook, _ = step(config=STUBS).preprocess(notebook, {})
+    return notebook

@@ -17,7 +17,7 @@ from grader.files import Stop
 ASSIGNMENTS = Path(__file__).resolve().parents[1]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Source:
     """One assignment: its name, ``"assignment_01"``, and the notebook with solutions and hidden tests."""
 
