@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from witnesses import ALTERNATIVES, MUTANTS
+from witnesses import ALTERNATIVES, MUTANTS, Witness
 
 from grader import hidden
 from grader.source import ASSIGNMENTS, load_all
@@ -32,14 +32,6 @@ def label(entry):
     return f"{entry.check}-{entry.code.__name__}-{entry.names}"
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_the_reference_passes_again_and_again(part):
-    before = torch.random.get_rng_state()
-    for _ in range(5):
-        getattr(hidden, part)(CHECKS[part].reference)
-    assert torch.equal(before, torch.random.get_rng_state())
-
-
 # these have the right values, and hidden tests compare only values
 UNMARKED = {"your code calls", "sets torch's random seed", "which parameters are trained"}
 
@@ -48,15 +40,22 @@ UNMARKED = {"your code calls", "sets torch's random seed", "which parameters are
     "mutant", [each for each in of_parts(MUTANTS) if not any(words in each.names for words in UNMARKED)], ids=label
 )
 def test_a_mistake_is_refused(mutant):
-    for _ in range(5):
+    for _ in range(2):
         with pytest.raises(hidden.Wrong, match=mutant.code.__name__):
             getattr(hidden, mutant.check)(mutant.code)
 
 
-@pytest.mark.parametrize("right", [entry for entry in of_parts(ALTERNATIVES) if entry.mapping is None], ids=label)
+REFERENCES = [Witness(part, CHECKS[part].reference, mapping=None) for part in PARTS]
+
+
+@pytest.mark.parametrize(
+    "right", [each for each in REFERENCES + of_parts(ALTERNATIVES) if each.mapping is None], ids=label
+)
 def test_a_right_implementation_passes(right):
-    for _ in range(3):
+    before = torch.random.get_rng_state()
+    for _ in range(2):
         getattr(hidden, right.check)(right.code)
+    assert torch.equal(before, torch.random.get_rng_state())
 
 
 def test_every_part_has_mutants_and_alternatives():
