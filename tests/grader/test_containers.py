@@ -77,8 +77,7 @@ def test_a_container_counts_memory_that_belongs_to_no_process(cell, container):
 def test_time_in_which_others_compute_does_not_count(container):
     """The container's processes are seen from here: a second of work on a machine with more work than cores."""
     with more_work_than_cores():
-        result = graded(PATCHIFY, WORK, UNPATCHIFY, limits=Limits(cell_seconds=4), confinement=container)
-    assert (marks(result), result.notes) == ([True, True], [])
+        assert graded(WORK, tests={}, limits=Limits(cell_seconds=2), confinement=container).notes == []
 
 
 ENDLESS = """

@@ -278,9 +278,9 @@ DRIP = """
 STOPPERS = {
     "catching": (
         "while True:\n    try:\n        while True: pass\n    except BaseException:\n        pass",
-        "stopped after 2 s",
+        "stopped after 1 s",
     ),
-    "deadlock": ("import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()", "stopped after 2 s"),
+    "deadlock": ("import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()", "stopped after 1 s"),
     "crash": ("import ctypes\nctypes.string_at(0)", "ended itself"),
     "fork bomb": ("import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass", ""),
     "memory by many": (
@@ -289,12 +289,12 @@ STOPPERS = {
         "",
     ),
     "closed": ("import os\nos.closerange(3, 64)", ""),
-    "byte by byte": (PROTOCOL.format("HEAD.pack(2**20, 0)") + DRIP, "stopped after 2 s"),
+    "byte by byte": (PROTOCOL.format("HEAD.pack(2**20, 0)") + DRIP, "stopped after 1 s"),
 }
 
 
 def test_a_cell_that_stops_the_process_costs_its_own_points():
-    limits = Limits(cell_seconds=2, memory_bytes=2**30, restarts=len(STOPPERS))
+    limits = Limits(cell_seconds=1, memory_bytes=2**30, restarts=len(STOPPERS))
     result = unharmed(*(cell for cell, _ in STOPPERS.values()), limits=limits)
     assert len(result.notes) == len(STOPPERS)
     for index, (note, (_, cause)) in enumerate(zip(result.notes, STOPPERS.values(), strict=True), start=2):
@@ -397,8 +397,7 @@ def test_memory_counts_without_torch_and_between_quick_answers():
         time.sleep(2)
     """
     assert graded(children, tests={}, limits=limits).notes == ["cell 1: out of memory"]
-    slow = ["import time\ntime.sleep(0.05)"] * 60
-    growing = ["import os\nkept = []", *["kept.append(b'x' * 60_000_000)", *slow[:12]] * 5]
+    growing = ["import time\nkept = []", *["kept.append(b'x' * 60_000_000)"] * 5, *["time.sleep(0.05)"] * 20]
     assert graded(*growing, tests={}, limits=replace(limits, restarts=0)).notes[0].endswith(": out of memory")
 
 
@@ -447,9 +446,11 @@ def test_a_function_that_does_not_end_costs_its_own_points():
 
 
 def test_a_wait_that_looks_like_work_ends_by_the_clock(monkeypatch):
-    monkeypatch.setattr(sandbox, "PATIENCE", 0)
-    result = unharmed(WAITS_FOR_ITSELF, limits=Limits(cell_seconds=1))
-    assert re.fullmatch(r"cell 2: stopped after \d\d+ s by the clock", result.notes[0])
+    with monkeypatch.context() as patch:  # too little time for anything else that a submission does
+        patch.setattr(sandbox, "PATIENCE", 0)
+        patch.setattr(sandbox, "SLOWNESS", 2)
+        result = sandbox.grade([(0, dedent(WAITS_FOR_ITSELF))], {}, MODULES, Limits(cell_seconds=1), CONFINEMENT)
+    assert re.fullmatch(r"cell 0: stopped after \d+ s by the clock", result.notes[0])
     assert_nothing_is_left()
 
 
@@ -475,17 +476,17 @@ def test_stops_have_an_end():
     result = graded(PATCHIFY, *["import os\nos._exit(0)"] * 4, UNPATCHIFY, limits=Limits(restarts=2))
     assert marks(result) == [True, False], (result.notes, result.answers)
     assert "too many were stopped" in result.notes[-1]
-    result = graded(PATCHIFY, *["while True: pass"] * 3, limits=Limits(total_seconds=2))
+    result = graded(PATCHIFY, *["while True: pass"] * 3, limits=Limits(total_seconds=1))
     assert marks(result) == [False, False]
-    assert result.notes[-1] == "the submission was stopped after 2 s in all"
+    assert result.notes[-1] == "the submission was stopped after 1 s in all"
 
 
-WORK = "import time\nstart = time.process_time()\nwhile time.process_time() < start + 2: pass"
+WORK = "import time\nstart = time.process_time()\nwhile time.process_time() < start + 1: pass"
 
 
 @contextmanager
 def more_work_than_cores():
-    """Let others compute, so that a cell that computes for 2 s takes much longer by the clock."""
+    """Let others compute, so that a cell that computes for 1 s takes much longer by the clock."""
     busy = [sys.executable, "-c", "while True: pass"]  # in sessions of their own, among which Linux shares its cores
     others = [subprocess.Popen(busy, start_new_session=True) for _ in range(3 * os.cpu_count())]
     try:
@@ -496,10 +497,9 @@ def more_work_than_cores():
             other.wait()
 
 
-def test_time_counts_when_the_submission_computes_or_waits_not_when_others_do():
+def test_time_in_which_others_compute_does_not_count():
     with more_work_than_cores():
-        result = unharmed(WORK, "time.sleep(60)", limits=Limits(cell_seconds=4))
-    assert result.notes == ["cell 3: stopped after 4 s (endless loop?)"]
+        assert graded(WORK, tests={}, limits=Limits(cell_seconds=2)).notes == []
 
 
 def test_the_environment_holds_nothing_of_the_graders(monkeypatch):
