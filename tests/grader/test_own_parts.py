@@ -9,9 +9,11 @@ from grader.pool import grade_one
 from grader.source import course_imports
 from vit_course import encoder
 
-GIVEN = 'from vit_course import mine\n\nEncoder = mine.part("Encoder")'
-TEST = {"encoder": "from grader import hidden\nhidden.encoder(Encoder)"}
-PARTS = [encoder.MLPBlock, encoder.EncoderBlock, encoder.Encoder]  # the attention in them is the course's
+pytestmark = pytest.mark.usefixtures("as_readers_run_it")
+
+GIVEN = 'from vit_course import mine\n\nEncoderBlock = mine.part("EncoderBlock")'
+TEST = {"block": "from grader import hidden\nhidden.encoder_block(EncoderBlock)"}
+PARTS = [encoder.MLPBlock, encoder.EncoderBlock]  # the attention in them is the course's
 RIGHT = "\n".join(["import torch.nn.functional as F", "from torch import nn", *map(plain_source, PARTS)])
 
 
@@ -19,22 +21,22 @@ def graded(own):
     """Return what the given cell prints, the notes, and whether the hidden test passes."""
     limits = Limits(cell_seconds=2)
     result = grade_one([(1, GIVEN)], TEST, frozenset(course_imports(GIVEN)), limits, False, own)
-    return result.outputs[1][0]["text"], result.notes, result.answers["encoder"].passed
+    return result.outputs[1][0]["text"], result.notes, result.answers["block"].passed
 
 
 @pytest.mark.parametrize("own", ["", "def patchify(images, patch_size):\n    ..."])
 def test_without_the_part_the_course_lends_it(own):
-    assert graded(own) == ("Encoder: the course's own version\n", [], True)
+    assert graded(own) == ("EncoderBlock: the course's own version\n", [], True)
 
 
 def test_a_right_part_is_used():
-    assert graded(RIGHT) == ("Encoder: your own version, from my_vit.py\n", [], True)
+    assert graded(RIGHT) == ("EncoderBlock: your own version, from my_vit.py\n", [], True)
 
 
 @pytest.mark.parametrize(
     ("own", "cause"),
     [
-        (RIGHT.replace("eps=1e-06", "eps=1e-05"), "Encoder: "),
+        (RIGHT.replace("eps=1e-06", "eps=1e-05"), "EncoderBlock: "),
         (RIGHT + "\nimport os\nos._exit(3)", "ended itself"),
         (RIGHT + "\nfrom grader import hidden", "ImportError: "),
         (RIGHT + "\nfrom vit_course import VisionTransformer\nVisionTransformer()", "NameError: "),
@@ -42,7 +44,7 @@ def test_a_right_part_is_used():
 )
 def test_a_wrong_or_hostile_file_costs_no_points_and_leaves_a_note(own, cause):
     printed, (note,), passed = graded(own)
-    assert (printed, passed) == ("Encoder: the course's own version\n", True)
+    assert (printed, passed) == ("EncoderBlock: the course's own version\n", True)
     assert note.startswith("my_vit.py: ")
     assert note.endswith("; the course's version was used instead")
     assert cause in note
