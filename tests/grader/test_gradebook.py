@@ -15,7 +15,6 @@ import pytest
 from bs4 import BeautifulSoup
 from course import command, handed_in, put, write_class
 from nbconvert.exporters import HTMLExporter
-from support import run_python
 from traitlets.config import Config
 
 from grader import __main__ as commands
@@ -454,10 +453,3 @@ def test_one_run_at_a_time(folder):
     with (folder.root / ".grading").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert "another grading run is active" in command("grade", "--class", folder.root).stderr
-
-
-def test_without_nbgrader(tmp_path):
-    code = "import runpy, sys; sys.modules['nbgrader'] = None; sys.argv[1:] = ['grade', '--class', '.']; "
-    done = run_python("-c", code + "runpy.run_module('grader', run_name='__main__')", cwd=tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.strip() == "nbgrader is missing: .venv/bin/python -m pip install -e '.[class]'"

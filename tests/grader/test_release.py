@@ -1,11 +1,10 @@
 """The student editions: what the sources generate, without solutions and hidden tests, and a first stub that helps."""
 
 import copy
-import subprocess
-import sys
 
 import nbformat
 import pytest
+from support import run_python
 
 from grader.classroom import check_source
 from grader.files import Stop, write_notebook
@@ -62,11 +61,13 @@ def test_a_worked_solution_is_for_reading(name):
     assert not any("raise NotImplementedError" in cell.source for cell in solution.cells if cell.cell_type == "code")
 
 
-def test_worked_solutions_are_written_without_nbgrader():
+def test_without_nbgrader_worked_solutions_are_written_and_other_commands_say_what_is_missing():
     """Who studies alone has only what ``make lab`` installs."""
     code = "import sys; sys.modules['nbgrader'] = None; from grader import __main__ as commands; "
-    code += "commands.write_notebook = lambda *each: each[-1]; commands.main(['solutions'])"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == list(SOURCES)
+    code += "commands.write_notebook = lambda *each: each[-1]; commands.main(['solutions']); "
+    done = run_python("-c", code + "sys.exit(commands.main(['feedback', '--class', '.']))")
+    assert (done.returncode, done.stdout.split()) == (1, list(SOURCES))
+    assert done.stderr.strip() == "nbgrader is missing: .venv/bin/python -m pip install -e '.[class]'"
 
 
 def test_an_edition_that_is_there_already_is_not_written_again(source, tmp_path):
