@@ -80,12 +80,12 @@ def run_python(*arguments: str, **options) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=300, **options)
 
 
-def wait_until(happened: Callable[[], object]) -> None:
-    """Wait for something; the timeout is there only to keep a hanging test from waiting forever."""
+def wait_until(happened: Callable[[], object], every: float = 0.001) -> None:
+    """Wait for something, looking again after so many seconds; the timeout is there only for a test that hangs."""
     deadline = time.monotonic() + 600
     while not happened():
         assert time.monotonic() < deadline
-        time.sleep(0.001)
+        time.sleep(every)
 
 
 def once(tmp_path_factory, name: str, fill: Callable[[Path], None]) -> Path:

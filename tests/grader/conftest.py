@@ -9,7 +9,7 @@ pytest.importorskip("nbgrader", reason="make test-all installs nbgrader", exc_ty
 from course import assignment
 
 from grader.files import write_notebook
-from grader.pool import grade_one
+from grader.sandbox import Answer, Result
 from grader.source import load_all
 from tools.site_links import ROOT
 
@@ -38,10 +38,13 @@ def source(course):
 
 
 @pytest.fixture
-def without_a_pool(monkeypatch):
-    """Run submissions in this process, one after the other, but in the sandbox: a pool takes seconds to start."""
+def without_a_sandbox(monkeypatch):
+    """Run submissions that are right in this process: a pool and a sandbox take seconds to start."""
 
-    def run_jobs(jobs, *_):
-        return ((name, grade_one(*job)) for name, job in jobs.items())
+    def run(cells, tests, *_):
+        names = {}
+        for code in [*dict(cells).values(), *tests.values()]:
+            exec(code, names)
+        return Result(answers={name: Answer(True, "right") for name in tests})
 
-    monkeypatch.setattr("grader.classroom.run_jobs", run_jobs)
+    monkeypatch.setattr("grader.classroom.run_jobs", lambda jobs, *_: ((name, run(*job)) for name, job in jobs.items()))

@@ -78,14 +78,11 @@ def patchify(images, patch_size):
     return torch.stack(rows, dim=1)
 """
 NAIVE = "def patchify(images, patch_size):\n    return images.reshape(len(images), -1, 3 * patch_size**2)"
-PATCHED_TORCH = """
-import torch
+PATCHED = """
+import sys, torch, types
 torch.equal = torch.allclose = lambda *args, **options: True
 torch.testing.assert_close = lambda *args, **options: None
 torch.Tensor.__eq__ = lambda self, other: torch.ones(self.shape, dtype=torch.bool)
-"""
-PATCHED_COURSE = """
-import sys, types
 fake = types.ModuleType("vit_course.checks")
 fake.__getattr__ = lambda name: lambda *args, **options: "right"
 sys.modules["vit_course.checks"] = fake
@@ -93,7 +90,7 @@ import vit_course
 vit_course.checks = fake
 vit_course.patchify = lambda *args: None
 """
-FORGED = "import os\nfor k in range(3, 64):\n    try:\n        os.write(k, bytes(8))\n    except OSError:\n        pass"
+ENDLESS = "import time\nwhile True:\n    time.sleep(1)"  # it takes as long as one that computes, and nobody's processor
 VANDAL = """
 import shutil, os, signal
 shutil.rmtree({folder!r}, ignore_errors=True)
@@ -108,8 +105,8 @@ ENDS = "import os\ndef patchify(images, patch_size):\n    os._exit(0)"
 
 # student: what is handed in, as arguments of ``solved``; the mark; words of the note
 CLASS = {
-    **{f"honest{n}": (dict(assignment=f"assignment_0{n}"), FULL, "") for n in range(1, 8)},
-    "élise.n@x": (dict(patchify=LOOPS), FULL, ""),
+    **{f"honest{n}": (dict(assignment=f"assignment_0{n}"), FULL, "") for n in range(1, 7)},
+    "élise.n@x": (dict(damage=DAMAGES["no labels, no ids"], patchify=LOOPS), FULL, "the text told which"),
     "renamed": (dict(), FULL, "was named Final (2).ipynb"),
     "blank": (dict(damage=emptied), 0, ""),
     "edited-checks": (
@@ -117,22 +114,16 @@ CLASS = {
         WITHOUT_PATCHIFY,
         "the check of Task 3 had been changed",
     ),
-    "no-ids": (dict(damage=DAMAGES["no labels, no ids"]), FULL, "the text told which"),
-    "endless": (dict(first="while True: pass", damage=headed), FULL, "cell 2 (the beginning): stopped after 10 s"),
+    "endless": (dict(first=ENDLESS, damage=headed), FULL, "cell 2 (the beginning): stopped after 20 s"),
     "exit": (dict(first="import os\nos._exit(0)", patchify=ENDS), WITHOUT_PATCHIFY, "test patchify-test: the process"),
     "borrowed": (dict(patchify="from vit_course import patchify"), WITHOUT_PATCHIFY, ""),
-    "patched-torch": (dict(first=PATCHED_TORCH, patchify=NAIVE), WITHOUT_PATCHIFY, ""),
-    "patched-course": (dict(first=PATCHED_COURSE, patchify=NAIVE), WITHOUT_PATCHIFY, ""),
-    "memory": (dict(first="hoard = [bytearray(2**28) for _ in range(1000)]"), FULL, ""),
-    "forks": (dict(first="import os\nwhile True:\n    os.fork()"), FULL, ""),
-    "flood": (dict(first="for _ in range(10**5):\n    print('x' * 1000)"), FULL, ""),
-    "forged": (dict(first=FORGED), FULL, "the process sent what"),
+    "patched": (dict(first=PATCHED, patchify=NAIVE), WITHOUT_PATCHIFY, ""),
     "vandal": (dict(first=VANDAL), FULL, ""),
     "syntax": (dict(patchify="def patchify(images, size:"), WITHOUT_PATCHIFY, "(Task 3): ended with SyntaxError"),
     "silent": (dict(experiment_answer="YOUR ANSWER HERE"), FULL, ""),
     "lost": (dict(damage=only(lambda cell: cell.id != "experiment-answer")), FULL, "look it up by hand"),
     "pipe": (dict(), 0, "not an ordinary file"),
-    "broken-parts": (dict(assignment="assignment_06"), FULL, "my_vit.py: SyntaxError"),
+    "broken-parts": (dict(assignment="assignment_07"), FULL, "my_vit.py: SyntaxError"),
 }
 IS_FINAL = {"blank", "silent", "pipe"}
 
@@ -154,20 +145,20 @@ def graded(tmp_path_factory):
             path.unlink()
             os.mkfifo(path)
     put(folder, "honest6", MY_VIT, assignment="assignment_06", name="my_vit.py")
-    put(folder, "broken-parts", MY_VIT + "def (", assignment="assignment_06", name="my_vit.py")
+    put(folder, "broken-parts", MY_VIT + "def (", assignment="assignment_07", name="my_vit.py")
     (folder / "students.csv").write_text("\n".join(["id", *CLASS]), encoding="utf-8")
-    words = [sys.executable, "-m", "grader", "grade", "--class", folder, "--cell-seconds", "10"]
+    words = [sys.executable, "-m", "grader", "grade", "--class", folder, "--cell-seconds", "20"]
     temporary = tmp_path_factory.mktemp("temporary")
     environment = os.environ | dict(TMPDIR=str(temporary))
     quiet = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    run = subprocess.Popen(words, env=environment, **quiet)
-    wait_until(lambda: len(list(folder.glob("checked/*/*/*.ipynb"))) >= 5 or run.poll() is not None)
+    run = subprocess.Popen([*words, "--jobs", "1"], env=environment, **quiet)
+    wait_until(lambda: len(list(folder.glob("checked/*/*/*.ipynb"))) >= 5 or run.poll() is not None, every=0.2)
     assert run.poll() is None
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
-    wait_until(lambda: not session_of(run.pid))  # whatever it started ends by itself
+    wait_until(lambda: not session_of(run.pid), every=0.2)  # whatever it started ends by itself
     kept = {path: path.stat().st_mtime_ns for path in folder.glob("checked/*/*/*.ipynb")}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    done = subprocess.run([*words, "--jobs", "2"], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not list(temporary.glob("grader-*"))  # of neither run
     assert {path: path.stat().st_mtime_ns for path in kept} == kept  # nothing was graded twice
@@ -236,7 +227,7 @@ def test_the_button_of_formgrader_does_the_same(graded):
     assert path.read_bytes() == before
 
 
-@pytest.mark.usefixtures("without_a_pool")
+@pytest.mark.usefixtures("without_a_sandbox")
 def test_a_source_that_changes_its_tasks_too_late(tmp_path, source):
     """Points may change, and everybody is graded again; tasks cannot be added once there are marks."""
     notebook = copy.deepcopy(source.notebook)

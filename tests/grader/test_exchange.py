@@ -34,7 +34,7 @@ def nbgrader(tmp_path):
     return run
 
 
-@pytest.mark.usefixtures("without_a_pool")
+@pytest.mark.usefixtures("without_a_sandbox")
 @pytest.mark.filterwarnings("ignore")  # nbgrader leaves files open
 def test_from_the_teacher_to_the_student_and_back(tmp_path, course, nbgrader, monkeypatch):
     monkeypatch.setattr("grader.classroom.check_source", lambda source: [])
