@@ -90,6 +90,7 @@ import vit_course
 vit_course.checks = fake
 vit_course.patchify = lambda *args: None
 """
+FORGED = "import os\nfor k in range(3, 64):\n    try:\n        os.write(k, bytes(8))\n    except OSError:\n        pass"
 ENDLESS = "import time\nwhile True:\n    time.sleep(1)"  # it takes as long as one that computes, and nobody's processor
 VANDAL = """
 import shutil, os, signal
@@ -118,6 +119,10 @@ CLASS = {
     "exit": (dict(first="import os\nos._exit(0)", patchify=ENDS), WITHOUT_PATCHIFY, "test patchify-test: the process"),
     "borrowed": (dict(patchify="from vit_course import patchify"), WITHOUT_PATCHIFY, ""),
     "patched": (dict(first=PATCHED, patchify=NAIVE), WITHOUT_PATCHIFY, ""),
+    "memory": (dict(first="hoard = [bytearray(2**28) for _ in range(1000)]"), FULL, ""),
+    "forks": (dict(first="import os\nwhile True:\n    os.fork()"), FULL, ""),
+    "flood": (dict(first="for _ in range(10**5):\n    print('x' * 1000)"), FULL, ""),
+    "forged": (dict(first=FORGED), FULL, "the process sent what"),
     "vandal": (dict(first=VANDAL), FULL, ""),
     "syntax": (dict(patchify="def patchify(images, size:"), WITHOUT_PATCHIFY, "(Task 3): ended with SyntaxError"),
     "silent": (dict(experiment_answer="YOUR ANSWER HERE"), FULL, ""),

@@ -1,4 +1,7 @@
-"""Submissions side by side, whatever dies on the way, and on a cluster; ``test_class.py`` grades a class in a pool."""
+"""Submissions side by side, wherever, and whatever dies on the way.
+
+``test_class.py`` grades a class with one process, and then with two.
+"""
 
 import os
 import signal
@@ -6,7 +9,7 @@ import sys
 from textwrap import dedent
 
 import pytest
-from support import run_python
+from support import run_python, wait_until
 from test_sandbox import MODULES, PATCHIFY, SETUP, TESTS, UNPATCHIFY, WRONG_PATCHIFY, marks
 
 from grader import pool
@@ -17,8 +20,9 @@ SUBMISSIONS = {
     "right": [PATCHIFY, UNPATCHIFY],
     "wrong": [WRONG_PATCHIFY, UNPATCHIFY],
     "exits": [PATCHIFY, "import os\nos._exit(3)", UNPATCHIFY],
+    "unfinished": [PATCHIFY],
 }
-MARKS = {"right": [True, True], "wrong": [False, True], "exits": [True, True]}
+MARKS = {"right": [True, True], "wrong": [False, True], "exits": [True, True], "unfinished": [True, False]}
 JOBS = {
     name: (list(enumerate(map(dedent, [SETUP, *cells]))), TESTS, MODULES, Limits())
     for name, cells in SUBMISSIONS.items()
@@ -55,18 +59,24 @@ def test_the_pool_survives_threads_before_a_fork_a_process_that_dies_and_an_inte
     assert (done.returncode, done.stdout.split()) == (130, ["threads", "death", "interruption"]), done.stderr
 
 
+def test_the_marks_are_the_same_with_four_processes():
+    assert {name: marks(result) for name, result in pool.run_jobs(JOBS, 4)} == MARKS
+
+
 @pytest.mark.filterwarnings("ignore")  # of Dask, about the machine's ports and clocks
 def test_a_cluster_gives_the_same_marks_and_replaces_a_worker_that_dies(monkeypatch):
     from distributed import LocalCluster
 
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
-        (worker,) = cluster.workers.values()
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        worker = next(iter(cluster.workers.values()))
+        before = worker.pid
         outcomes = {}
         for name, result in pool.run_jobs(JOBS, 2, cluster.scheduler_address):
             if not outcomes:
-                os.kill(worker.pid, signal.SIGKILL)  # the worker that takes its place does the rest
+                os.kill(before, signal.SIGKILL)
             outcomes[name] = marks(result)
+        wait_until(lambda: worker.pid != before)
     assert outcomes == MARKS
 
 
