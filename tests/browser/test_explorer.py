@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 from playwright.sync_api import expect
-from site_checks import DESKTOP, PHONE, WATCH_SHIFTS, problems_in_every_look, too_wide, watch
+from site_checks import DESKTOP, PHONE, WATCH_SHIFTS, problems_in_both_looks, too_wide, watch
 from support import assert_equal
 from test_engine import ABOUT, IMAGES, MODEL, SAMPLE, expected, random_checkpoint
 from test_explore import press
@@ -62,57 +62,9 @@ def table(page):
     return {name: numbers(" ".join(others)) for name, *others in rows}
 
 
-def test_the_tour_of_a_first_visit_is_true_and_at_the_second_nothing_jumps(home, site, new_page):
-    """What the steps do leads to what their words say; of layout shifts a sum below 0.1 is called good."""
-    page = new_page()
-    problems = watch(page, home)
-    page.add_init_script(WATCH_SHIFTS)
-    page.goto(home + "explorer.html")
-    answer, tour = page.locator("#answer"), page.locator("#tour")
-    expect(answer).to_have_text("Ankle boot 90.9%")
-    expect(tour).to_be_visible()
-    words = []
-    while tour.is_visible():
-        words.append(page.locator("#tour-words").inner_text())
-        expect(page.locator("#tour-title")).to_have_text(re.compile(rf"^{len(words)} of 12: \w+"))
-        expect(page.locator(".toured")).to_have_count(1)
-        expect(page.locator(".toured")).to_be_in_viewport()
-        problems += too_wide(page)
-        if len(words) == 6:
-            weights = RECORD["layers.1.weights"][0, 0]
-            assert weights.argmax() == 30
-            assert f"patch 29 the weight {weights[30]:.4f}" in words[-1]
-        if len(words) == 10:
-            assert_bars(page, silence_heads(MODEL, [(0, 1)])(IMAGES[4:5]))
-        if len(words) == 11:
-            effect = "most (by 2.65) without patch 3 (row 0, column 3)"
-            expect(page.locator("#overlay-words")).to_contain_text(effect)
-            assert re.search(r"Patch 3, .* falls by 2\.65", words[-1])
-        page.locator("#tour-next").click()
-    assert len(words) == 12
-    assert "“Shirt”, with 79." in words[9]
-    assert "“Shirt”, with 91." in words[11]
-    expect(page).not_to_have_url(re.compile("step="))  # the address is written after the page is drawn
-    page.reload()
-    expect(answer).to_have_text("T-shirt/top 52.2%")  # the image of the last step, unchanged
-    expect(tour).to_be_hidden()
-    for number in range(1, 4):
-        page.locator(f'#images button[data-image="{number}"]').click()
-        page.evaluate("explorer.set({ layer: 2, cell: 'layers.2.scores:0.3.4' })")
-    page.evaluate("new Promise((done) => setTimeout(done, 300))")
-    assert page.evaluate("window.shift") < 0.1
-    assert problems == []
-    for address in page.evaluate("Object.values(explorer.LESSONS)"):
-        file, anchor = unquote(address).split("#")
-        assert f'id="{anchor}"' in (site / "notebooks" / file).read_text(encoding="utf-8"), address
-    shared = [site / "figures" / name for name in ("drawing.js", "drawing.css")]
-    parts = {site / "explorer.html", *(site / "explorer").iterdir(), *shared, site / "_static" / "favicon.svg"}
-    assert sum(len(gzip.compress(path.read_bytes())) for path in parts) <= 600_000
-
-
-def test_at_both_widths_and_in_both_themes_it_fits_and_has_no_barriers(page):
+def test_in_both_looks_it_fits_and_has_no_barriers(page):
     page.evaluate("explorer.set(explorer.read('layer=1&cell=layers.1.weights:0.0.30&step=6'))")
-    assert problems_in_every_look(page) == []
+    assert problems_in_both_looks(page) == []
 
 
 def test_what_changes_stays_in_sight_and_in_its_place(page):
@@ -283,10 +235,10 @@ def test_patches_that_are_left_out_and_their_effects(page):
     opacity = "at => document.querySelector('.overlay').getContext('2d').getImageData(...at, 1, 1).data[3]"
     fixed = 210 * (falls.max().item() / 2) ** 0.5  # the same scale for all images
     assert page.evaluate(opacity, [column, row]) == pytest.approx(fixed, abs=1)
-    for without in ([19], [19, 38], [19, 38, 39]):  # the strongest patch of each time
+    for without in ([19], [19, 38]):  # the strongest patch of each time
         page.get_by_role("button", name="Leave out the strongest patch").click()
         assert page.evaluate("explorer.state.without") == without
-    expect(page.locator("#answer")).to_contain_text("Sneaker")
+    assert_bars(page, logits_without(19, 38))
     page.locator("#reset").click()
     page.get_by_role("radio", name="leave out").check()
     expect(page.locator("#without-words")).to_be_visible()
@@ -454,3 +406,54 @@ def test_only_what_has_changed_is_computed_and_drawn(page):
     assert page.evaluate(work, {"layer": 1}) == [0, 15 + 1]  # the maps of a layer, and the overlay
     assert page.evaluate(work, {"token": 4}) == [0, 16 + 1 + 1]  # the heads, the overlay, and the patch
     assert page.evaluate(work, {"token": 4, "off": [], "without": []}) == [0, 0]
+
+
+def test_the_tour_of_a_first_visit_is_true_and_at_the_second_nothing_jumps(home, site, new_page):
+    """What the steps do leads to what their words say; of layout shifts a sum below 0.1 is called good.
+
+    It stands at the end because it needs the whole website, which another process may still be building.
+    """
+    page = new_page()
+    problems = watch(page, home)
+    page.add_init_script(WATCH_SHIFTS)
+    page.goto(home + "explorer.html")
+    answer, tour = page.locator("#answer"), page.locator("#tour")
+    expect(answer).to_have_text("Ankle boot 90.9%")
+    expect(tour).to_be_visible()
+    words = []
+    while tour.is_visible():
+        words.append(page.locator("#tour-words").inner_text())
+        expect(page.locator("#tour-title")).to_have_text(re.compile(rf"^{len(words)} of 12: \w+"))
+        expect(page.locator(".toured")).to_have_count(1)
+        expect(page.locator(".toured")).to_be_in_viewport()
+        problems += too_wide(page)
+        if len(words) == 6:
+            weights = RECORD["layers.1.weights"][0, 0]
+            assert weights.argmax() == 30
+            assert f"patch 29 the weight {weights[30]:.4f}" in words[-1]
+        if len(words) == 10:
+            assert_bars(page, silence_heads(MODEL, [(0, 1)])(IMAGES[4:5]))
+        if len(words) == 11:
+            effect = "most (by 2.65) without patch 3 (row 0, column 3)"
+            expect(page.locator("#overlay-words")).to_contain_text(effect)
+            assert re.search(r"Patch 3, .* falls by 2\.65", words[-1])
+        page.locator("#tour-next").click()
+    assert len(words) == 12
+    assert "“Shirt”, with 79." in words[9]
+    assert "“Shirt”, with 91." in words[11]
+    expect(page).not_to_have_url(re.compile("step="))  # the address is written after the page is drawn
+    page.reload()
+    expect(answer).to_have_text("T-shirt/top 52.2%")  # the image of the last step, unchanged
+    expect(tour).to_be_hidden()
+    for number in range(1, 4):
+        page.locator(f'#images button[data-image="{number}"]').click()
+        page.evaluate("explorer.set({ layer: 2, cell: 'layers.2.scores:0.3.4' })")
+    page.evaluate("new Promise((done) => setTimeout(done, 300))")
+    assert page.evaluate("window.shift") < 0.1
+    assert problems == []
+    for address in page.evaluate("Object.values(explorer.LESSONS)"):
+        file, anchor = unquote(address).split("#")
+        assert f'id="{anchor}"' in (site / "notebooks" / file).read_text(encoding="utf-8"), address
+    shared = [site / "figures" / name for name in ("drawing.js", "drawing.css")]
+    parts = {site / "explorer.html", *(site / "explorer").iterdir(), *shared, site / "_static" / "favicon.svg"}
+    assert sum(len(gzip.compress(path.read_bytes())) for path in parts) <= 600_000
