@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from playwright.sync_api import expect
-from site_checks import DESKTOP, PHONE, WATCH_SHIFTS, formulas, problems_in_both_looks, ready, show, too_wide, watch
+from site_checks import DESKTOP, PHONE, WATCH_SHIFTS, barriers, formulas, ready, show, too_wide, watch
 
 from tools.build_site import modules, render
 from tools.clinic_pages import clinic_pages
@@ -36,13 +36,13 @@ def test_a_page_is_whole_stays_on_the_site_and_has_no_barriers(name, home, tab):
     tab.set_viewport_size(PHONE)
     tab.goto(home + name)
     ready(tab)
-    problems += formulas(tab)
+    problems += formulas(tab) + too_wide(tab)
+    show(tab, DESKTOP, "dark")
+    problems += too_wide(tab)
     if name in KINDS:
-        problems += problems_in_both_looks(tab)
-    else:
-        problems += too_wide(tab)
-        show(tab, DESKTOP, "dark")
-        problems += too_wide(tab)
+        problems += barriers(tab)
+        show(tab, PHONE, "light")
+        problems += barriers(tab)
     assert problems == []
 
 
