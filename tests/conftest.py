@@ -4,12 +4,16 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # files are tested side by side: one core for each, kernels included
 
+from pathlib import Path
+
 import jaxtyping
 import pytest
 import torch
 
-# Before the package is imported for the first time. At a reader's, nothing is checked and nothing is slower.
-jaxtyping.install_import_hook("vit_course", "beartype.beartype")
+# Before the package is imported for the first time. At a reader's, nothing is checked and nothing is slower. The checks
+# are left out: they run the code of learners, and define functions on every run, which would all be wrapped anew.
+PARTS = [path.stem for path in Path(__file__).parents[1].glob("vit_course/[!_]*") if path.stem != "checks"]
+jaxtyping.install_import_hook([f"vit_course.{part}" for part in PARTS], "beartype.beartype")
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,8 @@ MIXED = ("00", "02", "04", "08")
 def lesson(request, tmp_path_factory):
     """Run the lesson that the test file is named after; return its names, and what it has ``printed``.
 
-    Its reader has kept every part in ``my_vit.py``, or before some lessons every other one.
+    Its reader has kept every part in ``my_vit.py``, or before some lessons every other one. A test file may say what is
+    ``SHORTER`` in its lesson.
     """
     number = request.module.__name__.rpartition("_")[2]
     names = list(PARTS)[:: 2 if number in MIXED else 1]
@@ -30,4 +31,4 @@ def lesson(request, tmp_path_factory):
     for name in ("resources", "benchmarks"):  # what lessons read
         (course / name).symlink_to(ROOT / name)
     with contextlib.chdir(shutil.copytree(own_parts, course / "notebooks")):
-        return SimpleNamespace(**run(number))
+        return SimpleNamespace(**run(number, getattr(request.module, "SHORTER", {})))
