@@ -32,7 +32,8 @@ from tools.site_links import ROOT
 from vit_course.train.__main__ import main
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["vit_course.train.__main__", "sklearn.datasets", "sklearn.model_selection"])
+PRELOADED = ["vit_course.train.__main__", "sklearn.datasets", "sklearn.model_selection", "torch._dynamo"]
+FORKS.set_forkserver_preload(PRELOADED)
 SHORT = shlex.split("--epochs 2 --batch-size 256 --checkpoint-steps 1")  # two steps an epoch
 LOST = r"error: process {} of 2 lost another one, and a run needs all of them: .+\nstopped; no progress is lost\. .*"
 
