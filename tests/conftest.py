@@ -10,9 +10,9 @@ import jaxtyping
 import pytest
 import torch
 
-# Before the package is imported for the first time. At a reader's, nothing is checked and nothing is slower. The checks
-# are left out: they run the code of learners, and define functions on every run, which would all be wrapped anew.
-PARTS = [path.stem for path in Path(__file__).parents[1].glob("vit_course/[!_]*") if path.stem != "checks"]
+# Before the package is imported for the first time. At a reader's, nothing is checked and nothing is slower. What runs
+# the code of learners is left out: it defines functions on every run, and each would be wrapped anew.
+PARTS = {path.stem for path in Path(__file__).parents[1].glob("vit_course/[!_]*")} - {"checks", "mine"}
 jaxtyping.install_import_hook([f"vit_course.{part}" for part in PARTS], "beartype.beartype")
 
 

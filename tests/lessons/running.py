@@ -80,6 +80,6 @@ def keep_all(names: Collection[str], folder: Path) -> None:
                 if name in names:
                     namespace = {"__name__": "__main__"}
                     cell(imports, namespace, f"<imports of lesson {number}>")
-                    namespace |= {other: mine.part(other) for other in PARTS}
+                    namespace |= {other: mine.part(other) for other in PARTS if other in answer}
                     cell(answer, namespace, f"<solution of {name}>")
                     assert mine.keep(namespace[name]).passed
