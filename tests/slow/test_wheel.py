@@ -44,9 +44,8 @@ def site(tmp_path_factory):
         target = folder / "sources" / name
         target.parent.mkdir(exist_ok=True)
         shutil.copytree(ROOT / name, target) if (ROOT / name).is_dir() else shutil.copyfile(ROOT / name, target)
-    run("-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, folder / "sources")
-    (wheel,) = folder.glob("*.whl")
-    run("-m", "pip", "install", "--no-deps", "--no-index", "--target", folder / "site", wheel)
+    options = ("--no-deps", "--no-index", "--no-build-isolation", "--target", folder / "site")
+    run("-m", "pip", "install", *options, folder / "sources")
     return folder / "site"
 
 
@@ -59,8 +58,8 @@ def test_every_module_of_the_package_is_installed_and_nothing_else(site):
 def test_lesson_05_and_the_resources_work_with_the_installed_package(site):
     notebook = nbformat.read(ROOT / "notebooks" / "05_vision_transformer.ipynb", as_version=4)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    same = [cell for cell in cells if "nbval-ignore-output" not in cell.metadata.get("tags", [])]
-    stored = [output.text for cell in same for output in cell.outputs if output.get("name") == "stdout"]
+    cells = [cell for cell in cells if "nbval-ignore-output" not in cell.metadata.get("tags", [])]
+    stored = [output.text for cell in cells for output in cell.outputs if output.get("name") == "stdout"]
     (site.parent / "empty").mkdir()
     environment = os.environ | dict(PYTHONPATH=str(site), MPLBACKEND="agg", OMP_NUM_THREADS="1")
     # a file, not -c: a check reads the source of a stub to see that it is one
