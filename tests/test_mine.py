@@ -32,15 +32,7 @@ from einops import einsum, rearrange, reduce
 from torch import nn
 """
 MODEL = [name for name, part in PARTS.items() if part.lesson <= "05"]
-
-
-def formatted(source):
-    """Return source as ruff formats it."""
-    command = [sys.executable, "-m", "ruff", "format", "--isolated", "-"]
-    return subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout
-
-
-SOURCES = {name: formatted(plain_source(PARTS[name].reference)) for name in MODEL}
+SOURCES = {name: plain_source(PARTS[name].reference) for name in MODEL}
 
 
 class Notebook:
@@ -56,8 +48,9 @@ class Notebook:
 
     def keep(self, name, source=None):
         """Run a part's source and keep it."""
-        self.names |= {other: mine.part(other) for other in MODEL}
-        self(SOURCES[name] if source is None else source)
+        source = source or SOURCES[name]
+        self.names |= {other: mine.part(other) for other in MODEL if other in source}
+        self(source)
         return mine.keep(self.names[name])
 
 
@@ -68,13 +61,19 @@ def notebook(tmp_path, monkeypatch):
     return Notebook()
 
 
+def formatted(source):
+    """Return source as ruff formats it."""
+    command = [sys.executable, "-m", "ruff", "format", "--isolated", "-"]
+    return subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout
+
+
 @pytest.fixture(scope="module")
 def complete(tmp_path_factory):
     """Return a folder in which every part of the model is kept."""
     folder = tmp_path_factory.mktemp("complete")
     with contextlib.chdir(folder), as_run_by_readers():
         for name in MODEL:
-            assert Notebook().keep(name).passed
+            assert Notebook().keep(name, formatted(SOURCES[name])).passed
     return folder
 
 
@@ -84,7 +83,7 @@ def text():
 
 
 def test_a_decorator_is_kept_with_its_function(notebook):
-    source = formatted(plain_source(PARTS["evaluate"].reference))
+    source = plain_source(PARTS["evaluate"].reference)
     notebook("from torch.utils.data import DataLoader")
     assert notebook.keep("evaluate", f"@torch.no_grad()\n{source}").passed
     assert "@torch.no_grad()\ndef evaluate(" in text()

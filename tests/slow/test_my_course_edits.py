@@ -44,7 +44,7 @@ def lines(notebook):
     return {line for cell in notebook.cells for line in cell.source.splitlines()}
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(ROUNDS)
 def test_no_line_of_the_readers_is_lost(rounds):
     with TemporaryDirectory() as folder:
