@@ -59,7 +59,8 @@ test: $(INSTALLED) $(if $(filter pinned,$(VERSIONS)),lint)  ## check the style, 
 
 test-all: test $(PEERS_INSTALLED) $(CLASS_INSTALLED) $(SITE_INSTALLED)  ## the same, and also the lessons with worked solutions, other libraries' models, the grading of a class, a browser
 	PYTHONPATH=$(ENV)/peers $(PYTEST) tests/peers
-	$(PYTEST) $(PARALLEL) tests/lessons tests/slow tests/grader
+	@# in this order, because the longest files have the fewest tests
+	$(PYTEST) $(PARALLEL) --no-loadscope-reorder tests/grader tests/lessons tests/slow
 	$(PYTEST) $(PARALLEL) tests/browser
 
 rebuild: $(WHAT:%=rebuild-%)  ## regenerate files; WHAT=figures, notebooks, runs, benchmarks or solutions (the first two by default)
