@@ -138,13 +138,13 @@ $(INSTALLED):
 BASE_pinned := -r requirements.txt
 BASE_oldest := -r $(ENV)/oldest.txt
 BASE_newest := --upgrade -e ".[notebooks,dev]"
+PINS_pinned := requirements.txt
+PINS_oldest := $(ENV)/oldest.txt
+PINS_newest := /dev/null
 
-$(CLASS_INSTALLED): $(INSTALLED)
-	$(BIN)/python -m pip install $(BASE_$(VERSIONS)) $$($(BIN)/python -m tools.required_versions class)
-	touch $@
-
-$(SITE_INSTALLED): $(INSTALLED)
-	$(BIN)/python -m pip install $(BASE_$(VERSIONS)) $$($(BIN)/python -m tools.required_versions site)
+$(CLASS_INSTALLED) $(SITE_INSTALLED): $(ENV)/installed-%-$(VERSIONS): $(INSTALLED)
+	sed '/^-e/d' $(PINS_$(VERSIONS)) > $(ENV)/pins.txt
+	$(BIN)/python -m pip install -c $(ENV)/pins.txt $$($(BIN)/python -m tools.required_versions $*)
 	touch $@
 
 # The published libraries lie in a folder of their own, which is put on the path where it is wanted: transformers uses a

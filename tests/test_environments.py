@@ -101,7 +101,8 @@ class TestMake:
         os.utime(clone / "requirements.txt", (later, later))
         asked = make(clone, "grades")
         assert "pip install -r requirements.txt" in asked
-        assert re.search(r"pip install -r requirements.txt .*nbgrader==", asked)
+        assert re.search(r"pip install -c \.venv/pins\.txt .*nbgrader==", asked)
+        assert "torch==" in (clone / ".venv" / "pins.txt").read_text()
 
     def test_an_update_gets_the_course_and_then_the_copies(self, clone):
         asked = make(clone, "update")

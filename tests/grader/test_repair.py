@@ -291,6 +291,21 @@ def test_what_is_no_file_or_too_large(tmp_path, monkeypatch):
             read_notebook(tmp_path / name)
 
 
+def test_a_file_that_is_exchanged_for_a_link_between_two_looks_is_not_followed(tmp_path, monkeypatch):
+    path, opened = tmp_path / "mine", os.open
+
+    def exchanged_and_opened(*arguments):
+        path.unlink()
+        path.symlink_to(tmp_path / "another's")
+        return opened(*arguments)
+
+    for name in ("mine", "another's"):
+        (tmp_path / name).write_text(good(), encoding="utf-8")
+    monkeypatch.setattr(os, "open", exchanged_and_opened)
+    with pytest.raises(Unreadable, match="link to another one"):
+        read_notebook(path)
+
+
 def test_strange_cells_are_read(tmp_path):
     cells = [
         {"cell_type": "code", "source": ["a = 1\n", 7, "b"], "metadata": None, "outputs": "none"},

@@ -472,6 +472,12 @@ def test_outputs_without_text_take_room_too():
     assert room < 0
 
 
+def test_a_worker_that_cannot_start_says_why(monkeypatch):
+    monkeypatch.setattr(sandbox, "WORKER", ("__init__.py", "worker.py"))
+    with pytest.raises(hidden.Fault, match=r"No module named 'grader\.\w+'"):
+        graded(PATCHIFY, limits=replace(LIMITS, disk_bytes=2**26))  # other limits have a sandbox of their own
+
+
 def test_stops_have_an_end():
     result = graded(PATCHIFY, *["import os\nos._exit(0)"] * 4, UNPATCHIFY, limits=Limits(restarts=2))
     assert marks(result) == [True, False], (result.notes, result.answers)
