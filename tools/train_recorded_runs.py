@@ -54,6 +54,7 @@ ABLATION_OF_BEST = {  # the preset best of CIFAR-10, a fifth of its epochs, and 
     "no weight decay": "--epochs 4 --weight-decay 0",
     "no label smoothing": "--epochs 4 --label-smoothing 0",
 }
+# and those that are also trained for all 20 epochs, with two seeds
 FULL_LENGTH = [change for change in ABLATION_OF_BEST if change not in ("the preset", LARGE)]
 # What other pages train on CIFAR-10, with the course's model and trainer: size of the model, dropout, optimizer (Adam's
 # weight decay as AdamW's), learning rate, warm-up, batch, label smoothing, mirror images and shifts, no clipping. The
