@@ -130,9 +130,11 @@ $(ENV)/installed-newest: pyproject.toml
 $(INSTALLED):
 	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(None if sys.version_info >= (3, 11) else \
 	  f"Python 3.11 or newer is needed; {sys.executable} is {v}. Name another one: make lab PYTHON=python3.12")'
-	$(PYTHON) -m venv $(ENV)
+	$(PYTHON) -m venv $(ENV) --upgrade-deps  # a recent pip is quicker
 	$(BIN)/python -m tools.required_versions oldest > $(ENV)/oldest.txt
-	$(BIN)/python -m pip install $(BASE_$(VERSIONS))
+	$(BIN)/python -m pip install --no-compile $(BASE_$(VERSIONS))
+	@# pip would compile on one core; a library's file for a newer Python cannot be compiled, and pip ignores that, too
+	@$(BIN)/python -m compileall -qq -j 0 $(ENV)/lib || true
 	touch $@
 
 BASE_pinned := -r requirements.txt
