@@ -17,11 +17,11 @@ import torch
 import torch.nn.functional as F
 from support import TINY, assert_equal, checkpoints, outcome, records
 
-from vit_course import VisionTransformer, data, training
+from vit_course import VisionTransformer, data, machine, muon, training
 from vit_course.augmentation import random_crop, random_flip, shrunk
 from vit_course.data import LabelledImages
 from vit_course.train import __main__ as command
-from vit_course.train import loop, muon, run_folder
+from vit_course.train import loop
 from vit_course.train.__main__ import main, parser
 from vit_course.train.loop import Trainer
 from vit_course.train.recipes import PRESETS, Config, Recipe
@@ -140,7 +140,7 @@ def test_the_result_is_what_the_saved_model_reaches_and_is_printed(finished, cap
 
 
 def test_a_clone_that_is_not_installed_trains_and_says_so_by_default_in_runs(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_folder, "distributions", lambda name: [])
+    monkeypatch.setattr(machine, "distributions", lambda name: [])
     monkeypatch.chdir(tmp_path)
     main([*TINY, "--epochs", "0.2", "--seed", "4"])
     (session,) = content(tmp_path / "runs" / "digits-quick-seed4", "environment.json")

@@ -8,8 +8,8 @@ from support import assert_equal
 
 from vit_course import VisionTransformer, datasets
 from vit_course.augmentation import shrunk
+from vit_course.muon import Muon, muon_groups
 from vit_course.train.loop import MODEL_SETTINGS
-from vit_course.train.muon import Muon, muon_groups
 from vit_course.train.recipes import PRESETS, preset
 from vit_course.transfer import AnySize, resize_positions
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 from vit_course import VisionTransformer, augmentation, training
 from vit_course.data import LabelledImages, load_dataset
-from vit_course.train.run_folder import describe
+from vit_course.machine import describe
 
 LOG = Path(__file__).resolve().parents[1] / "resources" / "runs" / "digits.jsonl"
 SEEDS = range(5)

@@ -20,7 +20,7 @@ from torch import nn
 
 from vit_course import VisionTransformer, transfer
 from vit_course.data import LabelledImages, load_dataset
-from vit_course.train.run_folder import describe
+from vit_course.machine import describe
 from vit_course.training import evaluate
 from vit_course.weights import load_trained
 

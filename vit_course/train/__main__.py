@@ -9,10 +9,11 @@ from dataclasses import asdict, fields
 
 import torch
 
+from vit_course.machine import describe
 from vit_course.train.loop import Trainer
 from vit_course.train.processes import Processes
 from vit_course.train.recipes import Config, Recipe, preset
-from vit_course.train.run_folder import RunFolder, describe
+from vit_course.train.run_folder import RunFolder
 
 EPILOG = """examples:
   python -m vit_course.train --dataset digits                     about a minute

@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from vit_course import VisionTransformer, arguments, data, weights
 from vit_course.augmentation import random_crop, random_flip, shrunk
-from vit_course.train.muon import Muon, muon_groups
+from vit_course.muon import Muon, muon_groups
 from vit_course.train.processes import Processes
 from vit_course.train.recipes import Config
 from vit_course.train.run_folder import RunFolder
