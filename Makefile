@@ -122,15 +122,18 @@ rebuild-solutions: $(INSTALLED)  # of the assignments and the lessons, for readi
 rebuild-%:
 	$(error WHAT must be some of $(REBUILT); got '$*')
 
-# Environments: the base of each set of versions, and what an extra of pyproject.toml adds, the base being kept.
+# Environments: Python, which an update keeps, the base of each set of versions, and what an extra of pyproject.toml
+# adds, the base being kept.
+
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(None if sys.version_info >= (3, 11) else \
+	  f"Python 3.11 or newer is needed; {sys.executable} is {v}. Name another one: make lab PYTHON=python3.12")'
+	$(PYTHON) -m venv $(ENV) --upgrade-deps  # a recent pip is quicker
 
 $(ENV)/installed-pinned: requirements.txt pyproject.toml
 $(ENV)/installed-oldest: requirements.txt pyproject.toml tools/required_versions.py
 $(ENV)/installed-newest: pyproject.toml
-$(INSTALLED):
-	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(None if sys.version_info >= (3, 11) else \
-	  f"Python 3.11 or newer is needed; {sys.executable} is {v}. Name another one: make lab PYTHON=python3.12")'
-	$(PYTHON) -m venv $(ENV) --upgrade-deps  # a recent pip is quicker
+$(INSTALLED): | $(BIN)/pip
 	$(BIN)/python -m tools.required_versions oldest > $(ENV)/oldest.txt
 	$(BIN)/python -m pip install --no-compile $(BASE_$(VERSIONS))
 	@# pip would compile on one core; a library's file for a newer Python cannot be compiled, and pip ignores that, too
