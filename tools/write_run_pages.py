@@ -39,8 +39,8 @@ LIMITS = {  # notes on each command, by data set and preset, in the order of the
     ("cifar10", "long"): (
         "It trains with AdamW and the cosine schedule of lesson 6, and classifies from the class token. With a "
         "little more computation, *best* gets much further. It uses Muon, another schedule, smaller images in most "
-        "steps and the mean of the patch tokens, and it has two more blocks and twice as many epochs. For comparison, tutorial 15 (above) reports about 90% for convolutional "
-        "networks."
+        "steps and the mean of the patch tokens, and it has two more blocks and twice as many epochs. For "
+        "comparison, tutorial 15 (above) reports about 90% for convolutional networks."
     ),
     ("cifar10", "best"): (
         "As in *quick*, Muon trains the matrices of the encoder, and the head reads the mean of the patch tokens. Most "

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from vit_course.train import run_folder
+from vit_course import machine
 
 
 def matmul_peak() -> float:
@@ -29,7 +29,7 @@ def load() -> float | None:
 
 def describe() -> dict:
     """Return what a log records of the machine, with the load before anything is measured and the measured peak."""
-    return run_folder.describe() | dict(load=load(), matmul_flops=matmul_peak(), bfloat16=bfloat16())
+    return machine.describe() | dict(load=load(), matmul_flops=matmul_peak(), bfloat16=bfloat16())
 
 
 def bfloat16() -> list[str]:

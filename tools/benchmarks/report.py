@@ -46,16 +46,16 @@ HEAD = """# Benchmarks
 On two CPU cores, the course's model trains and predicts about as fast as the fastest published model that we measured:
 in all four cases below, the median of its relative speed is {slowest:.2f} to {fastest:.2f}. `torch.compile` makes it
 {compiled_least:.0%} to {compiled_most:.0%} faster, but the first step then takes {first_least:.0f} to {first_most:.0f}
-s. On Fashion-MNIST, the preset *quick*, a set of hyperparameters of the course, reaches a test accuracy of
-{accuracy:.1%} after {seconds:g} s of training. The best of three published recipes reaches {their_accuracy:.1%} after
-{their_seconds:g} s, but these were made for longer runs, two of them for other data sets, and we reimplemented them.
-In our tests, no check of a reader's code took more than {check:.1f} s of processor time.
+s. On Fashion-MNIST, *quick*, one of the course's presets of hyperparameters, reaches a test accuracy of {accuracy:.1%}
+after {seconds:g} s of training. Of three published recipes, which we reimplemented, the best reaches
+{their_accuracy:.1%} after {their_seconds:g} s. However, all three were made for longer runs, and two of them for other
+data sets. In our tests, no check of a reader's code took more than {check:.1f} s of processor time.
 
-`tools/benchmarks/report.py` writes this page from the logs in `benchmarks/results/`, and
-`make rebuild WHAT=benchmarks` repeats the measurements. The sections were measured on different machines, on which
-other programs were running, so compare times only within a table, and only where the text above it permits this. Each
-section begins with its machine, the highest speed of `torch.mm` that we measured on it, and the load average, roughly
-the number of programs that were computing or waiting for a core.
+`tools/benchmarks/report.py` writes this page from the logs in `benchmarks/results/`, and `make rebuild WHAT=benchmarks`
+repeats the measurements. The sections were measured on different machines, on which other programs were running, so
+compare times only within a table. For the profiles and for bfloat16, even that is possible only in part, as the text
+above those tables explains. Each section begins with its machine, the highest speed of `torch.mm` that we measured on
+it, and the load average, roughly the number of programs that were computing or waiting for a core.
 """
 MEMORY = (
     "Memory is the peak resident memory of a new process during two steps, minus the memory that it used before the "
@@ -115,7 +115,7 @@ def machine_line(machine: dict) -> str:
 
 def throughput_section(log: dict) -> str:
     """Return the tables of speed and memory, and what they say about ours."""
-    ran = _listed([f"{name} {number}" for name, number in log["versions"].items()]) or "none"
+    ran = listed([f"{name} {number}" for name, number in log["versions"].items()]) or "none"
     ran = ran.replace("Hugging Face", "Hugging Face Transformers")
     differences = {model["name"]: model["difference"] for model in log["models"] if model["difference"]}
     parts = [
@@ -143,7 +143,7 @@ def throughput_section(log: dict) -> str:
     return "\n\n".join(parts)
 
 
-def _listed(items: list[str]) -> str:
+def listed(items: list[str]) -> str:
     """Return the items with commas, and an "and" before the last."""
     return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
 
@@ -185,8 +185,9 @@ def _findings(entry: dict, reference: str | None) -> list[str]:
         sentences.append(f"The reference is {reference}.")
     for compiled in others:
         sentences.append(
-            f"`torch.compile` makes {ours} {with_range(speeds(entry, compiled, ours), '.2f')} times as fast, but the "
-            f"first step takes {entry['first_compiled_step']:.0f} s."
+            f"Compared with the uncompiled model, `torch.compile` makes {ours} "
+            f"{with_range(speeds(entry, compiled, ours), '.2f')} times as fast, but the first step takes "
+            f"{entry['first_compiled_step']:.0f} s."
         )
     if "not_compiled" in entry:
         sentences.append(f"`torch.compile` did not run: {entry['not_compiled']}")
@@ -202,9 +203,9 @@ def profile_section(log: dict) -> str:
         if row["name"] == "vit_course"
     ]
     parts.append(
-        f"Outside attention, the matrix multiplications of vit_course take these shares of a step: "
-        f"{_listed(products)}. The row *fused "
-        "attention* contains those inside attention. The times are means over "
+        f"The row *matrix multiplications* takes these shares of a step of vit_course: {listed(products)}. It "
+        "includes the linear projections of the attention. The two products inside the attention, queries with keys "
+        "and weights with values, are part of the row *fused attention*. The times are means over "
         f"{log['steps']} steps. Each model was profiled in a run of its own, so milliseconds cannot be compared "
         "between columns or with the tables above; shares can, but small differences mean nothing. vit-pytorch does "
         "not use PyTorch's fused attention, so its attention appears under matrix multiplications, softmax, copies and "
@@ -247,14 +248,12 @@ def precision_section(log: dict) -> str:
             "forward pass uses `torch.autocast`. Times and relative speeds are again medians with quartiles; the "
             "relative speed is the time in float32 divided by that in bfloat16 in the same round. The column "
             "*instructions* shows what oneDNN, the library that computes the products, may use for bfloat16. In the "
-            "last "
-            "two rows, we limited it to AVX2, which has no instructions for bfloat16. This does not fully imitate an "
-            "older processor, because the rest "
-            "of PyTorch was not limited. Compare times within a row only, because the load on the machine varied.",
+            "last two rows, we limited it to AVX2, which has no instructions for bfloat16. This does not fully imitate "
+            "an older processor, because the rest of PyTorch was not limited. Compare times within a row only, "
+            "because the load on the machine varied.",
             table(["case", "instructions", "float32, ms a step", "bfloat16, ms a step", "relative speed"], rows),
-            f"Does bfloat16 cost accuracy? We saw no sign of it. After {log['epochs']} epochs of lesson 6's recipe on "
-            f"the digits, the "
-            "validation accuracies with three seeds are "
+            f"Does bfloat16 cost accuracy? In a small test, we saw no sign of it. After {log['epochs']} epochs of "
+            "lesson 6's recipe on the digits, the validation accuracies with three seeds are "
             + " and ".join(f"{values} in {name}" for name, values in scores.items())
             + f". With the same seed, the two differ by at most {100 * apart:.1f} points.",
         ]
