@@ -128,10 +128,3 @@ def checkpoints(folder: Path) -> list[Path]:
 def records(folder: Path, name: str = "log.jsonl") -> list[dict]:
     """Return the lines of a log."""
     return [json.loads(line) for line in (folder / name).read_text().splitlines()]
-
-
-class Harmful:
-    """What must not be run."""
-
-    def __reduce__(self):
-        return print, ("harm",)

@@ -8,86 +8,81 @@ styles, are edits of the lesson's repair (``witnesses.toml``).
 
 import dis
 import re
-from contextlib import nullcontext
-from dataclasses import dataclass
+from functools import cache
 
+import matplotlib
 import nbformat
 import pytest
 import torch
 import witnesses
-from notebook_rules import exercises
+from notebook_rules import code_cells, exercises
 
 from tools.clinic_pages import clinic_pages
+from tools.execute_notebooks import VARYING
 from tools.site_links import CLINIC, case_page
 from vit_course import checks
 from vit_course.checks.clinic import CLINIC as CHECKS
 from vit_course.checks.clinic import HALF_REPAIRS, NAMES
 
 pytestmark = pytest.mark.usefixtures("as_readers_run_it")
+PAGES = {path: nbformat.reads(page, as_version=4) for path, page in clinic_pages().items()}
 
 
-@dataclass(frozen=True)
 class Lesson:
     """One case as the lesson has it."""
 
-    number: int
-    cells: list
-    name: str  # of what is to be repaired
-    stub: str
-    repair: str
-    says: str  # stored with the check of the untouched stub
-
-    @property
-    def diagnosis(self) -> str:
-        """The folded cell that names the faults."""
-        (text,) = [cell.source for cell in self.cells if cell.source.startswith("<details><summary>Diagnosis")]
-        return text
+    def __init__(self, number):
+        page = PAGES[case_page(number)]
+        (turn,) = exercises(page)
+        self.number, self.cells = number, page.cells
+        self.code = [cell for _, cell in code_cells(page)]
+        self.name, self.stub, self.repair = turn.checked, page.cells[turn.index + 1].source, turn.solution
+        self.says = turn.says  # stored with the check of the untouched stub
+        (self.diagnosis,) = [cell.source for cell in page.cells if "<summary>Diagnosis" in cell.source]
 
     def built(self, source: str):
         """Run code after the imports of the case, and return what is to be repaired."""
-        imports = next(cell.source for cell in self.cells if cell.cell_type == "code")
-        return witnesses.cell(f"{imports}\n\n{source}")[self.name]
+        return witnesses.cell(f"{self.code[0].source}\n\n{source}")[self.name]
 
     def edited(self, edits: list[list[str]]):
         """Return the lesson's repair with these edits."""
         return self.built(witnesses.edited(self.repair, edits))
 
+    @cache  # noqa: B019 – the cases are never thrown away
+    def ran(self, answer: str) -> tuple[dict[str, object], list[str]]:
+        """Run all cells with this answer in place of the stub; return their names, and what each cell printed."""
+        matplotlib.use("agg")
+        names, texts = {"display": id, "print": lambda *values: printed.append(" ".join(map(str, values)))}, []
+        for cell in self.code:
+            printed = []
+            exec(compile(answer if cell.source == self.stub else cell.source, "<cell>", "exec"), names)
+            texts.append("".join(f"{line}\n" for line in printed))
+        return names, texts
 
-PAGES = {path: nbformat.reads(page, as_version=4) for path, page in clinic_pages().items()}
-CASES = []
-for number in range(1, 13):
-    cells = PAGES[case_page(number)].cells
-    (turn,) = exercises(PAGES[case_page(number)])
-    CASES.append(Lesson(number, cells, turn.checked, cells[turn.index + 1].source, turn.solution, turn.says))
+
+CASES = [Lesson(number) for number in range(1, 13)]
 IMPORTED = {"torch", "nn", "F", "checks", "rearrange"}  # by several cases, which run alone
 BY_NUMBER = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.number}-{case.name}")
 
 
-def test_there_are_twelve_cases():
-    assert len(NAMES) == len(set(NAMES)) == 12
-    assert len(PAGES) == 13
-    assert len(HALF_REPAIRS) == 9
+def test_there_are_twelve_cases_and_nine_half_repairs():
+    assert (len(PAGES), len(HALF_REPAIRS)) == (13, 9)
 
 
 @BY_NUMBER
-def test_a_case_runs_without_the_others(case, monkeypatch):
+def test_a_case_runs_without_the_others(case):
     """As on its own page: its cells alone, which import what they use and print what the lesson prints."""
-    monkeypatch.setenv("MPLBACKEND", "agg")
-    namespace = {"display": id, "print": lambda *values: printed.append(" ".join(map(str, values)))}
-    for cell in case.cells:
-        if cell.cell_type == "code":
-            printed = []
-            exec(compile(cell.source, "<cell>", "exec"), namespace)
-            stored = "".join(output.get("text", "") for output in cell.outputs)
-            if "nbval-ignore-output" not in cell.metadata.get("tags", []):
-                assert stored == "".join(f"{line}\n" for line in printed)
+    _, texts = case.ran(case.stub)
+    for cell, printed in zip(case.code, texts, strict=True):
+        if VARYING not in cell.metadata.get("tags", []):
+            assert printed == "".join(output.get("text", "") for output in cell.outputs)
 
 
 def test_no_case_overwrites_what_another_one_has_defined():
     """So that a reader's measurements of one case still work after another case has been run."""
     owners = {}
     for path, page in PAGES.items():
-        code = "\n".join(cell.source for cell in page.cells if cell.cell_type == "code")
+        code = "\n".join(cell.source for _, cell in code_cells(page))
         instructions = dis.get_instructions(compile(code, "<cells>", "exec"))
         for name in {each.argval for each in instructions if each.opname == "STORE_NAME"} - IMPORTED:
             assert owners.setdefault(name, path) == path, name
@@ -100,17 +95,12 @@ def test_the_folded_diagnosis_links_to_a_public_thread(case):
 
 
 @BY_NUMBER
-def test_the_comparison_of_the_diagnosis_passes_for_the_repair_alone(case, monkeypatch):
+def test_the_comparison_of_the_diagnosis_passes_for_the_repair_alone(case):
     """It is folded after the check, and it uses what the cells of the case have left behind."""
     (comparison,) = re.findall(r"```python\n(.*?)```", case.diagnosis, re.DOTALL)
-    monkeypatch.setenv("MPLBACKEND", "agg")
-    for source in (case.repair, case.stub):
-        namespace = {"display": id, "print": lambda *values: None}
-        for cell in case.cells:
-            if cell.cell_type == "code":
-                exec(source if cell.source == case.stub else cell.source, namespace)
-        with nullcontext() if source == case.repair else pytest.raises((AssertionError, IndexError, ValueError)):
-            exec(comparison, namespace)
+    exec(comparison, case.ran(case.repair)[0])
+    with pytest.raises((AssertionError, IndexError, ValueError)):
+        exec(comparison, case.ran(case.stub)[0])
 
 
 def test_the_recap_lists_every_case_with_what_its_diagnosis_cites():
@@ -133,13 +123,11 @@ def test_the_hints_of_the_rows_predict_what_the_broken_code_and_a_division_give(
 
 
 def test_the_hints_of_the_colors_count_the_labels_after_each_step():
-    namespace = {"display": id, "print": id}
-    for cell in CASES[6].cells[1:3]:
-        exec(cell.source, namespace)
+    names, _ = CASES[6].ran(CASES[6].stub)
     darker, few = [" / 2 + 0.5", ""], ["2**bits", "bits"]
     last = ["(red * count + green) * count", "(red * bits + green) * bits"]
     steps = [darker, few], [few], [last], []
-    counts = [CASES[6].edited(edits)(namespace["pictures"], 16, 3).unique().numel() for edits in steps]
+    counts = [CASES[6].edited(edits)(names["pictures"], 16, 3).unique().numel() for edits in steps]
     assert counts == [1, 8, 40, 64]
     hint = CASES[6].cells[-2].source
     assert "gives 8 labels" in hint
@@ -147,10 +135,8 @@ def test_the_hints_of_the_colors_count_the_labels_after_each_step():
 
 
 def test_the_hints_of_the_rebuilding_count_what_the_proposal_puts_in_place():
-    namespace = {"display": id, "print": id}
-    exec(CASES[7].cells[1].source, namespace)
-    drawn, numbers, order = (namespace[name] for name in ("drawn", "numbers", "order"))
-    proposed = (drawn[numbers, order] == namespace["all_patches"]).all(dim=-1).sum()
+    names, _ = CASES[7].ran(CASES[7].stub)
+    proposed = (names["drawn"][names["numbers"], names["order"]] == names["all_patches"]).all(dim=-1).sum()
     assert f"puts {proposed} of the 216 patches in place" in CASES[7].cells[-2].source
     places = torch.tensor([2, 0, 1])
     assert "".join("ABC"[k] for k in places) == "CAB"

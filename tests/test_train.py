@@ -321,6 +321,25 @@ def test_a_folder_that_holds_a_run_or_is_in_use_is_refused(killed, finished):
         assert refused(killed, "--resume") == f"error: {killed} is in use: another process is training there"
 
 
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"--out must be a folder that can be written to; .*file is not"):
+        RunFolder(tmp_path / "file").locked()
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_names_it(tmp_path, monkeypatch):
+    def no_room(*_):
+        raise OSError(28, "No space left on device")
+
+    folder = RunFolder(tmp_path)
+    folder.write_json("config.json", dict(seed=3))
+    monkeypatch.setattr(os, "fsync", no_room)
+    with pytest.raises(ValueError, match=r"config.json cannot be written: .*No space left.*; continue with --resume"):
+        folder.write_json("config.json", dict(other=1))
+    assert folder.read_json("config.json") == dict(seed=3)
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+
+
 FIGURES = {
     "--dataset mnist": "--dataset must be one of 'digits', 'fashion_mnist', 'cifar10'; got 'mnist'",
     "--precision half": "--precision must be one of 'float32', 'bfloat16'; got 'half'",

@@ -1,17 +1,18 @@
-"""Checkpoints: every layout there and back, files of Hugging Face, what is refused, and the command.
+"""Checkpoints: every layout there and back, files of Hugging Face, the command, trained models, and what is refused.
 
 The logits of Hugging Face's models are compared in test_model.py.
 """
 
 import json
+import pickle
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-from support import SMALL, Harmful, assert_equal, hugging_face, images_of, parameters_of, randomize_, small_model
+from safetensors.torch import load_file, save, save_file
+from support import SMALL, assert_equal, hugging_face, images_of, parameters_of, randomize_, small_model
 
 from vit_course import VisionTransformer, weights
-from vit_course.weights import load_weights, to_huggingface, to_timm, to_torchvision
+from vit_course.weights import load_trained, load_weights, to_huggingface, to_timm, to_torchvision
 
 WRITERS = {
     "vit_course": lambda model: {name: value.clone() for name, value in model.state_dict().items()},
@@ -172,6 +173,13 @@ def test_a_trained_model_of_the_course_holds_its_patch_size_itself(tmp_path, cap
     same(load_file(tmp_path / "timm.safetensors"), to_timm(model))
 
 
+class Harmful:
+    """What must not be run."""
+
+    def __reduce__(self):
+        return print, ("harm",)
+
+
 NO_TENSORS = "must hold tensors only"
 BAD_FILES = [  # its name; its bytes, or what is saved in it; what the command prints
     ("in.pt", None, "No such file"),
@@ -214,3 +222,27 @@ def test_the_command_overwrites_nothing_and_leaves_no_half_written_file(tmp_path
     before = sorted(tmp_path.iterdir())
     assert run(capsys, tmp_path / "in.pt", tmp_path / "new.pt", "--to", "timm") == "error: No space left on device"
     assert sorted(tmp_path.iterdir()) == before
+
+
+ABOUT = dict(model=SMALL, dataset="letters", class_names=[*"abcde"], mean=[0.1, 0.2, 0.3], std=[1 / 3] * 3)
+STATE, TOO_WIDE = small_model().float().state_dict(), dict(model=SMALL | dict(hidden_dim=15))
+TRAINED = weights.packed_with_checksum(STATE, ABOUT)
+NOT_OURS = "not a whole safetensors file of this course"
+DAMAGED = {
+    "missing": (None, "No such file"),
+    "another library's": (save(dict(a=torch.zeros(3))), NOT_OURS),
+    "sizes that do not fit": (weights.packed_with_checksum(STATE, ABOUT | TOO_WIDE), "hidden_dim must be .*; got 15"),
+    "a flipped bit": (TRAINED[:-5] + bytes([TRAINED[-5] ^ 1]) + TRAINED[-4:], "do not have the SHA-256 that was saved"),
+    "a pickle": (pickle.dumps(Harmful()), NOT_OURS),
+}
+
+
+@pytest.mark.parametrize(("content", "reason"), DAMAGED.values(), ids=DAMAGED)
+def test_a_file_that_is_no_trained_model_is_refused_and_runs_no_code(content, reason, tmp_path, capsys):
+    path = tmp_path / "weights.safetensors"
+    if content is not None:
+        path.write_bytes(content)
+    message = f"path must be weights.safetensors of a run, or one of 'fashion_mnist'; {path} is not: .*{reason}"
+    with pytest.raises(ValueError, match=message):
+        load_trained(path)
+    assert "harm" not in capsys.readouterr().out
