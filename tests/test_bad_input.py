@@ -1,6 +1,5 @@
 """Bad input, one table: every case raises a ``ValueError`` with the argument's name in front, and says what came."""
 
-import copy
 import inspect
 import math
 import re
@@ -10,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support import SMALL, assert_equal, parameters_of, small_model
+from support import SMALL, assert_equal, parameters_of
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -78,61 +77,38 @@ def test_checks_refuse_wrong_values(check, values, says):
 # Calls that are good as they stand; every case changes something
 
 
-def labelled(**changes):
-    about = dict(class_names="abcde", mean=torch.zeros(3), std=torch.ones(3))
-    return LabelledImages(**dict(images=IMAGES, labels=LABELS) | about | changes)
-
-
-def step(model=None, function=training.train_step, **changes):
-    model = model or copy.deepcopy(MODEL)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return function(model, optimizer, **dict(images=IMAGES, labels=LABELS) | changes)
-
-
-regularized_step = partial(step, function=training.regularized_train_step)
-
-
-def rate(images=IMAGES, labels=LABELS, dataset=None, **options):
+def evaluate(images=IMAGES, labels=LABELS, dataset=None, **options):
     return training.evaluate(MODEL, TensorDataset(images, labels) if dataset is None else dataset, **options)
 
 
-def train(**changes):
-    options = dict(train_set=IMAGE_SET, valid_set=IMAGE_SET, epochs=2, batch_size=4, peak_lr=1e-3)
-    return training.fit(copy.deepcopy(MODEL), **options | changes)
-
-
-GOOD = {build.__name__: partial(build, **good) for build, good in BUILD.items()} | {
-    "patchify": partial(patchify, images=IMAGES, patch_size=4),
-    "unpatchify": partial(unpatchify, patches=torch.rand(2, 6, 48), patch_size=4, image_size=(8, 12)),
-    "attention_weights": partial(attention_weights, query=HEADS, key=HEADS),
-    "scaled_dot_product_attention": partial(scaled_dot_product_attention, query=HEADS, key=HEADS, value=HEADS),
-    "load_dataset": partial(load_dataset, name="digits"),
-    "LabelledImages": labelled,
-    "LabelledImages.split": partial(labelled().split, fraction=0.5),
-    "learning_rate_schedule": partial(
-        training.learning_rate_schedule, step=0, total_steps=10, warmup_steps=2, peak=1.0
-    ),
-    "parameter_groups": partial(training.parameter_groups, MODEL, weight_decay=0.1),
-    "random_shift": partial(random_shift, images=IMAGES, generator=torch.Generator()),
-    "random_flip": partial(random_flip, images=IMAGES, generator=torch.Generator()),
-    "random_crop": partial(random_crop, images=IMAGES, padding=1, generator=torch.Generator()),
-    "train_step": step,
-    "regularized_train_step": regularized_step,
-    "evaluate": rate,
-    "fit": train,
-    "attention_rollout": partial(inside.attention_rollout, maps=MAPS),
-    "attention_distance": partial(inside.attention_distance, maps=MAPS, grid_size=(2, 3)),
-    "projection_components": partial(inside.projection_components, MODEL, count=3),
-    "layer_tokens": partial(inside.layer_tokens, MODEL, images=IMAGES),
-    "silence_heads": partial(inside.silence_heads, MODEL, heads=((0, 1), (1, 0))),
-    "head_ablation": partial(inside.head_ablation, MODEL, images=IMAGES, labels=LABELS),
-    "nearest": partial(inside.nearest, features=TOKENS[0], queries=TOKENS[1, :3], count=2),
+LABELLED = dict(images=IMAGES, labels=LABELS, class_names="abcde", mean=torch.zeros(3), std=torch.ones(3))
+STEP = dict(model=MODEL, optimizer=torch.optim.SGD(MODEL.parameters(), lr=0.1), images=IMAGES, labels=LABELS)
+CALLS = BUILD | {
+    patchify: dict(images=IMAGES, patch_size=4),
+    unpatchify: dict(patches=torch.rand(2, 6, 48), patch_size=4, image_size=(8, 12)),
+    attention_weights: dict(query=HEADS, key=HEADS),
+    scaled_dot_product_attention: dict(query=HEADS, key=HEADS, value=HEADS),
+    load_dataset: dict(name="digits"),
+    LabelledImages: LABELLED,
+    LabelledImages(**LABELLED).split: dict(fraction=0.5),
+    training.learning_rate_schedule: dict(step=0, total_steps=10, warmup_steps=2, peak=1.0),
+    training.parameter_groups: dict(model=MODEL, weight_decay=0.1),
+    random_shift: dict(images=IMAGES, generator=torch.Generator()),
+    random_flip: dict(images=IMAGES, generator=torch.Generator()),
+    random_crop: dict(images=IMAGES, padding=1, generator=torch.Generator()),
+    training.train_step: STEP,
+    training.regularized_train_step: STEP,
+    evaluate: {},
+    training.fit: dict(model=MODEL, train_set=IMAGE_SET, valid_set=IMAGE_SET, epochs=2, batch_size=4, peak_lr=1e-3),
+    inside.attention_rollout: dict(maps=MAPS),
+    inside.attention_distance: dict(maps=MAPS, grid_size=(2, 3)),
+    inside.projection_components: dict(model=MODEL, count=3),
+    inside.layer_tokens: dict(model=MODEL, images=IMAGES),
+    inside.silence_heads: dict(model=MODEL, heads=((0, 1), (1, 0))),
+    inside.head_ablation: dict(model=MODEL, images=IMAGES, labels=LABELS),
+    inside.nearest: dict(features=TOKENS[0], queries=TOKENS[1, :3], count=2),
 }
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+GOOD = {call.__name__: partial(call, **good) for call, good in CALLS.items()}
 
 
 def sizes_and_probabilities():
@@ -206,7 +182,7 @@ SHARED = [
 NUMBERS_OF = {
     "patchify": dict(patch_size=(0, WHOLE)),
     "unpatchify": dict(channels=(0, WHOLE), patch_size=(0, WHOLE)),
-    "LabelledImages.split": dict(fraction=(1.0, CHANCE)),
+    "split": dict(fraction=(1.0, CHANCE)),
     "learning_rate_schedule": dict(step=(-1, COUNT), total_steps=(0, WHOLE), peak=(math.inf, FINITE)),
     "parameter_groups": dict(weight_decay=(-0.1, FINITE)),
     "regularized_train_step": dict(max_grad_norm=(0, POSITIVE), label_smoothing=(1.0, CHANCE)),
@@ -227,7 +203,7 @@ ROWS = [
     ("VisionTransformer", dict(pool="max"), "pool must be one of 'token', 'mean'", "got 'max'"),
     ("create_vit", dict(variant="vit_b_16"), "variant must be one of 'Ti/16'", "'H/14'", "got 'vit_b_16'"),
     ("load_dataset", dict(name="mnist"), "name must be one of 'digits'", "got 'mnist'"),
-    ("LabelledImages.split", dict(fraction=0.0), "fraction must leave at least one on both sides", "got 0.0: 0 of 4"),
+    ("split", dict(fraction=0.0), "fraction must leave at least one on both sides", "got 0.0: 0 of 4"),
     ("learning_rate_schedule", dict(warmup_steps=11), "warmup_steps must be at most total_steps=10", "got 11"),
     ("learning_rate_schedule", dict(final=2.0), "final must be at most peak=1.0", "got 2.0"),
     ("evaluate", dict(dataset=EMPTY), f"dataset {SETS}", "got 0 images"),
@@ -279,7 +255,8 @@ FILES = [  # the loader, the file's name, the bytes or the array in it or None f
 
 
 @pytest.mark.parametrize(("loader", "name", "content", "says"), FILES)
-def test_a_bad_file_is_named_with_what_brings_it_back(loader, name, content, says):
+def test_a_bad_file_is_named_with_what_brings_it_back(loader, name, content, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     if isinstance(content, bytes):
         Path(name).write_bytes(content)
     elif content is not None:
@@ -289,9 +266,8 @@ def test_a_bad_file_is_named_with_what_brings_it_back(loader, name, content, say
 
 
 def test_a_step_that_fails_changes_no_weight():
-    model = small_model().float()
-    before = parameters_of(model)
+    before = parameters_of(MODEL)
     for wrong in (HIGH, dict(label_smoothing=1.0), dict(max_grad_norm=-1.0)):
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            regularized_step(model=model, **wrong)
-    assert_equal(parameters_of(model), before, atol=0)
+            GOOD["regularized_train_step"](**wrong)
+    assert_equal(parameters_of(MODEL), before, atol=0)

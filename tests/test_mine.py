@@ -9,6 +9,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -39,12 +40,11 @@ class Notebook:
     """A notebook's names; each call runs a cell."""
 
     def __init__(self):
-        self.names, self.count = {"__name__": "__main__", "mine": mine, "checks": checks}, 0
+        self.names = {"__name__": "__main__", "mine": mine, "checks": checks}
         self(IMPORTS)
 
     def __call__(self, source):
-        self.count += 1
-        return cell(source, self.names, f"<cell {id(self)} {self.count}>")
+        cell(source, self.names, f"<cell {hash(source)}>")
 
     def keep(self, name, source=None):
         """Run a part's source and keep it."""
@@ -61,19 +61,15 @@ def notebook(tmp_path, monkeypatch):
     return Notebook()
 
 
-def formatted(source):
-    """Return source as ruff formats it."""
-    command = [sys.executable, "-m", "ruff", "format", "--isolated", "-"]
-    return subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout
-
-
 @pytest.fixture(scope="module")
 def complete(tmp_path_factory):
-    """Return a folder in which every part of the model is kept."""
+    """Return a folder in which every part of the model is kept, each as ruff formats it."""
     folder = tmp_path_factory.mktemp("complete")
+    ruff = [sys.executable, "-m", "ruff", "format", "--isolated", "-"]
     with contextlib.chdir(folder), as_run_by_readers():
         for name in MODEL:
-            assert Notebook().keep(name, formatted(SOURCES[name])).passed
+            done = subprocess.run(ruff, input=SOURCES[name], capture_output=True, text=True, check=True)
+            assert Notebook().keep(name, done.stdout).passed
     return folder
 
 
@@ -253,12 +249,9 @@ def test_two_notebooks_that_keep_at_the_same_time_both_succeed(notebook, monkeyp
 
 
 def test_a_folder_that_cannot_be_written_to_ends_in_one_line(notebook, monkeypatch):
-    def full(*args, **options):
-        raise OSError(28, "No space left on device")
-
     notebook.keep("patchify")
     before = text()
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(checks.CheckFailed, match=r"could not be written in .*: No space left on device\. Your part is"):
         notebook.keep("MLPBlock")
     assert text() == before

@@ -328,12 +328,9 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_names_it(tmp_path, monkeypatch):
-    def no_room(*_):
-        raise OSError(28, "No space left on device")
-
     folder = RunFolder(tmp_path)
     folder.write_json("config.json", dict(seed=3))
-    monkeypatch.setattr(os, "fsync", no_room)
+    monkeypatch.setattr(os, "fsync", mock.Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(ValueError, match=r"config.json cannot be written: .*No space left.*; continue with --resume"):
         folder.write_json("config.json", dict(other=1))
     assert folder.read_json("config.json") == dict(seed=3)
