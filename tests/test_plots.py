@@ -3,13 +3,14 @@
 from itertools import combinations
 
 import matplotlib
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
 from matplotlib.colors import to_hex, to_rgb
 
 from vit_course import plots
+
+matplotlib.use("agg")
 
 # colors that are next to each other in one figure
 TOGETHER = [
@@ -25,13 +26,6 @@ VISION = {
     "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
     "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
 }
-
-
-@pytest.fixture(autouse=True)
-def no_window():
-    matplotlib.use("agg")
-    yield
-    plt.close("all")
 
 
 def lab(color, vision):
