@@ -5,8 +5,6 @@ of the assignments.
 """
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 
 from nbformat import NotebookNode
 
@@ -16,6 +14,8 @@ from tools.solve_lessons import turns
 
 ALLOWED_TAGS = {VARYING, "raises-exception"}
 NOT_PLAIN = r"^\s*[%!]|^[^#\n]*\?\s*$|get_ipython|sys\.path|os\.chdir|plt\.subplots|pip install"
+EXPLORER = r"^explore\.\w+\(|^(\w+) = explore\.[\s\S]*^\1\s*\Z"  # a call, or as the last line the name of one
+CHECK = r"^(?:display\()?(?:checks|mine)\.\w+\(\s*(?:\d+,\s*)?(\w+)"  # mine.keep(Encoder), checks.exercise(negative)
 OF_ONE_MACHINE = r"0x[0-9a-f]{6,}|(?<![\w.])/(?:root|home|work|Users|tmp)/|[A-Z]:\\\\?Users"
 
 
@@ -24,26 +24,10 @@ def code_cells(notebook: NotebookNode) -> list[tuple[int, NotebookNode]]:
     return [(index, cell) for index, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
 
 
-def markdown(notebook: NotebookNode) -> str:
-    """Return all prose without fenced code."""
-    prose = "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
-    return re.sub(r"```.*?```", "", prose, flags=re.DOTALL)
-
-
-def kinds(cell: NotebookNode) -> set[str]:
-    """Return the types of all data that the cell has stored."""
-    return {kind for output in cell.outputs for kind in output.get("data", {})}
-
-
 def texts(cell: NotebookNode) -> str:
     """Return every text that the cell has stored."""
     fields = [field for output in cell.outputs for field in (output, output.get("data", {}))]
     return "\n".join(field.get(key, "") for field in fields for key in ("text", "evalue", "text/plain", "text/html"))
-
-
-def explores(cell: NotebookNode) -> bool:
-    """Whether the cell shows an explorer: a call of ``explore.…``, or as its last line the name of one."""
-    return bool(re.search(r"^explore\.\w+\(|^(\w+) = explore\.[\s\S]*^\1\s*\Z", cell.source, re.MULTILINE))
 
 
 def ids(notebook, path):
@@ -88,22 +72,24 @@ def outputs(notebook, path):
 def pictures(notebook, path):
     """Words describe every picture, for screen readers and for nbval; of an explorer its still picture is stored."""
     for index, cell in code_cells(notebook):
-        drawn = cell.source.rstrip().endswith("plt.show()") or explores(cell)
-        if "image/png" in kinds(cell) and not drawn:
+        kinds = {kind for output in cell.outputs for kind in output.get("data", {})}
+        explorer = re.search(EXPLORER, cell.source, re.MULTILINE)
+        if "image/png" in kinds and not explorer and not cell.source.rstrip().endswith("plt.show()"):
             yield f"cell {index}: a picture whose cell does not end with plt.show()"
         for output in cell.outputs:
             words = output.get("data", {}).get("text/plain", "")
             if "image/png" in output.get("data", {}) and not re.match(r"(Figure: (?!nothing)|explore\.)\w", words):
                 yield f"cell {index}: a picture that is described as {words!r}; draw it with plots.subplots"
-        if WIDGET in kinds(cell):
+        if WIDGET in kinds:
             yield f"cell {index}: a widget is stored; run make rebuild WHAT=notebooks"
-        if explores(cell) and "image/png" not in kinds(cell):
+        if explorer and "image/png" not in kinds:
             yield f"cell {index}: an explorer without its still picture"
 
 
 def prose(notebook, path):
     """Folded blocks render, pictures lie in img/ and are described, and links and named lessons exist."""
-    text = markdown(notebook)
+    text = "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     if text.count("<details") != text.count("</details>"):
         yield "a <details> block is not closed"
     for found in re.findall(r"</summary>(?!\n\n).{0,30}", text):
@@ -129,7 +115,7 @@ def your_turns(notebook, path):
 
     The bug clinic has twelve, none a stretch, with three hints each, and its stubs hold broken code instead of none.
     """
-    found = list(exercises(notebook))
+    found = exercises(notebook)
     clinic = path.name == "10_bug_clinic.ipynb"
     hints, least, most, untouched = (3, 12, 12, "not repaired yet") if clinic else (2, 2, 5, "not written yet")
     if not path.name.startswith("00_"):
@@ -152,34 +138,22 @@ def your_turns(notebook, path):
                 yield f"{where} {exercise.checked} is shown in cell {index}"
 
 
-CHECK = r"^(?:display\()?(?:checks|mine)\.\w+\(\s*(?:\d+,\s*)?(\w+)"  # mine.keep(Encoder), checks.exercise(negative)
-
 RULES = (ids, code, outputs, pictures, prose, your_turns)
 
 
-@dataclass
 class Exercise:
     """One "Your turn": the prose with hints and solution, the stub, and the check in the cell after it."""
 
-    index: int  # of the cell before the stub
-    stretch: bool
-    folded: list[str]
-    solution: str
-    names: list[str]  # that the stub defines
-    checked: str | None  # what the check is given
-    says: str  # stored next to the check
-
-
-def exercises(notebook: NotebookNode) -> Iterator[Exercise]:
-    """Yield every exercise of a lesson."""
-    for index, head, solution in turns(notebook):
+    def __init__(self, notebook: NotebookNode, index: int, head: re.Match, solution: str) -> None:
         stub, check = notebook.cells[index + 1 : index + 3]
-        yield Exercise(
-            index=index,
-            stretch=bool(head[1]),
-            folded=re.findall(r"<summary>(.*?)</summary>", head.string[head.start() :]),
-            solution=solution,
-            names=re.findall(r"^(?:def|class) (\w+)", stub.source, re.MULTILINE),
-            checked=next(iter(re.findall(CHECK, check.source, re.MULTILINE)), None),
-            says=texts(check).strip(),
-        )
+        self.index, self.stretch = index, bool(head[1])  # the index of the cell before the stub
+        self.folded = re.findall(r"<summary>(.*?)</summary>", head.string[head.start() :])
+        self.stub, self.solution = stub.source, solution
+        self.names = re.findall(r"^(?:def|class) (\w+)", stub.source, re.MULTILINE)  # that the stub defines
+        self.checked = next(iter(re.findall(CHECK, check.source, re.MULTILINE)), None)  # what the check is given
+        self.says = texts(check).strip()  # stored next to the check
+
+
+def exercises(notebook: NotebookNode) -> list[Exercise]:
+    """Return every exercise of a lesson."""
+    return [Exercise(notebook, *turn) for turn in turns(notebook)]

@@ -36,7 +36,7 @@ class Lesson:
         (turn,) = exercises(page)
         self.number, self.cells = number, page.cells
         self.code = [cell for _, cell in code_cells(page)]
-        self.name, self.stub, self.repair = turn.checked, page.cells[turn.index + 1].source, turn.solution
+        self.name, self.stub, self.repair = turn.checked, turn.stub, turn.solution
         self.says = turn.says  # stored with the check of the untouched stub
         (self.diagnosis,) = [cell.source for cell in page.cells if "<summary>Diagnosis" in cell.source]
 
