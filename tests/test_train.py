@@ -19,10 +19,8 @@ from support import TINY, assert_equal, checkpoints, outcome, records
 
 from vit_course import VisionTransformer, data, machine, muon, training
 from vit_course.augmentation import random_crop, random_flip, shrunk
-from vit_course.data import LabelledImages
-from vit_course.train import __main__ as command
 from vit_course.train import loop
-from vit_course.train.__main__ import main, parser
+from vit_course.train.__main__ import main, new_config, parser
 from vit_course.train.loop import Trainer
 from vit_course.train.recipes import PRESETS, Config, Recipe
 from vit_course.train.run_folder import RunFolder
@@ -38,7 +36,7 @@ def part_of_the_digits():
     """Train on a part of the digits: 150 images, 150 held back, 60 to test."""
     whole = data.load_dataset("digits")
     about = dict(class_names=whole[0].class_names, mean=whole[0].mean, std=whole[0].std)
-    part = tuple(LabelledImages(*each[:count], **about) for each, count in zip(whole, (300, 60), strict=True))
+    part = tuple(data.LabelledImages(*each[:count], **about) for each, count in zip(whole, (300, 60), strict=True))
     with mock.patch.object(data, "load_dataset", return_value=part):
         yield
 
@@ -172,8 +170,7 @@ def by_hand(config: Config) -> tuple[VisionTransformer, list[float], tuple[float
     train_set, valid_set = data.load_dataset(config.dataset)[0].normalized().split(recipe.valid_fraction)
     torch.manual_seed(config.seed)
     sizes = {name: getattr(recipe, name) for name in loop.MODEL_SETTINGS}
-    sizes |= dict(image_size=(8, 8), in_channels=1, num_classes=10)
-    model = VisionTransformer(**sizes)
+    model = VisionTransformer(**sizes, image_size=(8, 8), in_channels=1, num_classes=10)
     if not recipe.positions:
         model.embedding.pos_embedding.requires_grad_(False).zero_()
     optimizer = dict(
@@ -228,7 +225,7 @@ def test_training_equals_a_plain_loop(options, tmp_path):
 
 def test_mixed_precision_multiplies_in_bfloat16_and_keeps_the_rest(finished, tmp_path):
     plain, mixed = (
-        Trainer(command.new_config(parser().parse_args([*TINY, "--precision", precision])), RunFolder(tmp_path))
+        Trainer(new_config(parser().parse_args([*TINY, "--precision", precision])), RunFolder(tmp_path))
         for precision in ("float32", "bfloat16")
     )
     for set_up in (plain, mixed):
