@@ -198,7 +198,7 @@ def test_an_exercise_starts_over_and_everything_else_stays(course):
 
 
 NOWHERE = [
-    (["", ""], r"LESSON must be one of 03_attention, assignment_01; got ''"),
+    (["", ""], r"LESSON must be one of 00_start_here, 03_attention, assignment_01; got ''"),
     (["04", ""], r"LESSON must be one of .*; got '04'"),
     (["03", "Tails"], r"EXERCISE must be one of none in 03_attention\.ipynb; got 'Tails'"),
 ]
@@ -206,6 +206,7 @@ NOWHERE = [
 
 @pytest.mark.parametrize(("words", "says"), NOWHERE)
 def test_what_does_not_exist_cannot_start_over(course, words, says):
+    write(course / "notebooks" / "00_start_here.ipynb", notebook("a:1"))  # which no LESSON at all does not mean
     with pytest.raises(SystemExit, match=says):
         Copies(course).fresh(*words)
     assert history(course) == []

@@ -19,7 +19,8 @@ ASSIGNMENTS = sorted((ROOT / "notebooks" / "assignments" / "source").glob("*/*.i
 def test_notebook_keeps_the_rules(path):
     notebook = nbformat.read(path, as_version=4)
     rules = RULES[:-1] if path in ASSIGNMENTS else RULES
-    assert [found for rule in rules for found in rule(notebook, path)] == []
+    found = [line for rule in rules for line in rule(notebook, path)]
+    assert not found, "\n".join(found)
 
 
 def test_the_sources_of_the_assignments_find_the_grader(tmp_path, monkeypatch):
