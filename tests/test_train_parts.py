@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from support import assert_equal
+from support import SMALL, assert_equal
 
 from vit_course import VisionTransformer, datasets
 from vit_course.augmentation import shrunk
@@ -14,7 +14,6 @@ from vit_course.train.recipes import PRESETS, preset
 from vit_course.transfer import AnySize, resize_positions
 
 POSITIONS = "embedding.pos_embedding"
-SIZES = dict(patch_size=4, num_layers=2, num_heads=2, hidden_dim=16, mlp_dim=24, num_classes=5)
 SHAPES = {"digits": (1437, 1, 8, 8), "fashion_mnist": (60_000, 1, 28, 28), "cifar10": (50_000, 3, 32, 32)}
 
 
@@ -36,7 +35,7 @@ def test_muon_treats_a_stacked_weight_as_its_parts_and_each_as_torchs_own_optimi
 
 
 def test_all_that_is_no_matrix_of_the_encoder_is_trained_by_adamw():
-    model = VisionTransformer(image_size=8, **SIZES)
+    model = VisionTransformer(**SMALL | dict(image_size=8))
     torch.nn.init.eye_(model.head.weight)
     twin = copy.deepcopy(model)
     for each, kind in ((model, Muon), (twin, torch.optim.AdamW)):
@@ -48,8 +47,7 @@ def test_all_that_is_no_matrix_of_the_encoder_is_trained_by_adamw():
 
 
 def test_smaller_images_pass_through_the_same_weights_with_interpolated_positions():
-    sizes = SIZES | dict(dropout=0.5)
-    whole, small = (VisionTransformer(image_size=size, **sizes) for size in ((16, 24), (8, 12)))
+    whole, small = (VisionTransformer(**SMALL | dict(image_size=size, dropout=0.5)) for size in ((16, 24), (8, 12)))
     torch.nn.init.normal_(whole.head.weight)
     state = whole.state_dict()
     small.load_state_dict(state | {POSITIONS: resize_positions(state[POSITIONS], (4, 6), (2, 3))})

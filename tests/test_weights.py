@@ -3,7 +3,6 @@
 The logits of Hugging Face's models are compared in test_model.py.
 """
 
-import json
 import pickle
 
 import pytest
@@ -160,14 +159,6 @@ def test_the_command_writes_any_layout_from_any(source, target, tmp_path, capsys
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([before.name, after.name])
 
 
-def test_a_trained_model_of_the_course_holds_its_patch_size_itself(tmp_path, capsys):
-    model = small_model().float()
-    about = json.dumps(dict(model=dict(patch_size=4)))
-    save_file(model.state_dict(), tmp_path / "weights.safetensors", metadata=dict(vit_course=about))
-    run(capsys, tmp_path / "weights.safetensors", tmp_path / "timm.safetensors", "--to", "timm")
-    same(load_file(tmp_path / "timm.safetensors"), to_timm(model))
-
-
 class Harmful:
     """What must not be run."""
 
@@ -241,3 +232,9 @@ def test_a_file_that_is_no_trained_model_is_refused_and_runs_no_code(content, re
     with pytest.raises(ValueError, match=message):
         load_trained(path)
     assert "harm" not in capsys.readouterr().out
+
+
+def test_the_command_finds_the_patch_size_in_a_trained_model(tmp_path, capsys):
+    (tmp_path / "weights.safetensors").write_bytes(TRAINED)
+    run(capsys, tmp_path / "weights.safetensors", tmp_path / "timm.safetensors", "--to", "timm")
+    same(load_file(tmp_path / "timm.safetensors"), to_timm(small_model().float()))
