@@ -16,7 +16,7 @@ from torch.utils.data import TensorDataset
 from vit_course import VisionTransformer, arguments, create_vit, inside, patchify, training, unpatchify
 from vit_course.attention import MultiHeadSelfAttention, attention_weights, scaled_dot_product_attention
 from vit_course.augmentation import random_crop, random_flip, random_shift
-from vit_course.data import LabelledImages, load_dataset, load_sample, load_test_images
+from vit_course.data import LabeledImages, load_dataset, load_sample, load_test_images
 from vit_course.embedding import ImageEmbedding, PatchEmbedding
 from vit_course.encoder import Encoder, EncoderBlock, MLPBlock
 
@@ -89,8 +89,8 @@ CALLS = BUILD | {
     attention_weights: dict(query=HEADS, key=HEADS),
     scaled_dot_product_attention: dict(query=HEADS, key=HEADS, value=HEADS),
     load_dataset: dict(name="digits"),
-    LabelledImages: LABELLED,
-    LabelledImages(**LABELLED).split: dict(fraction=0.5),
+    LabeledImages: LABELLED,
+    LabeledImages(**LABELLED).split: dict(fraction=0.5),
     training.learning_rate_schedule: dict(step=0, total_steps=10, warmup_steps=2, peak=1.0),
     training.parameter_groups: dict(model=MODEL, weight_decay=0.1),
     random_shift: dict(images=IMAGES, generator=torch.Generator()),
@@ -171,9 +171,9 @@ OF_MAPS = [
 
 # what several calls have in common
 SHARED = [
-    (OF_IMAGES, "patchify LabelledImages random_shift random_flip random_crop"),
+    (OF_IMAGES, "patchify LabeledImages random_shift random_flip random_crop"),
     (OF_OUR_IMAGES, "train_step regularized_train_step layer_tokens head_ablation"),
-    (OF_LABELS, "train_step regularized_train_step head_ablation LabelledImages"),
+    (OF_LABELS, "train_step regularized_train_step head_ablation LabeledImages"),
     ([*OF_OUR_IMAGES[1:], *OF_LABELS[:2]], "evaluate"),
     (OF_QUERY_AND_KEY, "attention_weights scaled_dot_product_attention"),
     (OF_MAPS, "attention_rollout attention_distance"),

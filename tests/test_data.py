@@ -1,4 +1,4 @@
-"""The six test images, the digits, labelled images and augmentation; bad files: test_bad_input.py."""
+"""The six test images, the digits, labeled images and augmentation; bad files: test_bad_input.py."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from support import assert_equal, randn
 
 from tools.draw_test_images import make_test_images
 from vit_course.augmentation import random_crop, random_flip, random_shift
-from vit_course.data import LabelledImages, load_dataset, load_test_images
+from vit_course.data import LabeledImages, load_dataset, load_test_images
 from vit_course.transfer import few_labels
 
 
@@ -32,25 +32,25 @@ def test_digits_have_the_promised_shapes_shares_and_figures():
         assert_equal(dataset.std, digits[0].images.std().reshape(1), atol=1e-6)
 
 
-def colours(count: int) -> LabelledImages:
+def colors(count: int) -> LabeledImages:
     """Return images whose channels differ, each with its own number in every pixel."""
     numbers = torch.arange(float(count)).view(-1, 1, 1, 1).expand(count, 2, 3, 3)
     about = dict(class_names=["even", "odd"], mean=torch.tensor([1.0, 2.0]), std=torch.tensor([4.0, 5.0]))
-    return LabelledImages(numbers.clone(), torch.arange(count) % 2, **about)
+    return LabeledImages(numbers.clone(), torch.arange(count) % 2, **about)
 
 
 def test_normalized_takes_each_channels_mean_and_std():
-    dataset = colours(10)
+    dataset = colors(10)
     normalized = dataset.normalized()
-    assert_equal(normalized.images[:, 0], (colours(10).images[:, 0] - 1) / 4, atol=1e-6)
-    assert_equal(normalized.images[:, 1], (colours(10).images[:, 1] - 2) / 5, atol=1e-6)
+    assert_equal(normalized.images[:, 0], (colors(10).images[:, 0] - 1) / 4, atol=1e-6)
+    assert_equal(normalized.images[:, 1], (colors(10).images[:, 1] - 2) / 5, atol=1e-6)
     assert_equal([normalized.labels, normalized.normalized().images], [dataset.labels, normalized.images], atol=0)
     assert normalized.class_names == dataset.class_names
-    assert_equal(dataset.images, colours(10).images, atol=0)
+    assert_equal(dataset.images, colors(10).images, atol=0)
 
 
 def test_split_covers_everything_once():
-    dataset = colours(100)
+    dataset = colors(100)
     rest, drawn = dataset.split(0.2)
     assert (len(rest), len(drawn)) == (80, 20)
     numbers = torch.cat([part.images[:, 0, 0, 0] for part in (rest, drawn)])

@@ -22,7 +22,7 @@ LETTERS = load_test_images()
 ABOUT = dict(mean=[0.4, 0.5, 0.6], std=[0.2, 0.25, 0.5], class_names=["one", "two", "three", "four", "five"])
 IMAGES = torch.rand(9, 3, 8, 12, generator=torch.Generator().manual_seed(2)).double()
 MEAN, STD = (torch.tensor(ABOUT[key], dtype=torch.float64)[:, None, None] for key in ("mean", "std"))
-NORMALISED = (IMAGES - MEAN) / STD
+NORMALIZED = (IMAGES - MEAN) / STD
 LABELS = torch.arange(9) % 5
 CLOSE = dict(atol=5e-4)  # attention weights are rounded to 16 bits
 
@@ -51,15 +51,15 @@ def test_attention_is_the_row_of_the_query_token(query, row):
         view.rollout = False
 
 
-def test_attention_normalises_what_about_says_and_names_the_prediction():
+def test_attention_normalizes_what_about_says_and_names_the_prediction():
     model = small_model().train()  # it is used in eval mode, and stays as it was
-    raw, normalised = IMAGES[3], NORMALISED[3]
+    raw, normalized = IMAGES[3], NORMALIZED[3]
     view = explore.attention(model, raw, about=ABOUT)
     assert all(module.training for module in model.modules())
-    assert_equal(view.values, explore.attention(model, normalised).values)
+    assert_equal(view.values, explore.attention(model, normalized).values)
     assert not torch.allclose(view.values, explore.attention(model, raw).values)
     with torch.no_grad():
-        chances = model.eval()(normalised[None])[0].softmax(dim=-1)
+        chances = model.eval()(normalized[None])[0].softmax(dim=-1)
     name = ABOUT["class_names"][chances.argmax()]
     assert view.data["prediction"] == f"the model: {name}, {number(100 * chances.max())}%"
 
@@ -114,9 +114,9 @@ def test_heads_that_are_off_are_silenced(pool):
     with torch.no_grad():
         for off in ([], [(0, 1)], [(1, 1), (0, 0)], [(0, 0), (0, 1), (1, 0), (1, 1)]):
             view.off = off
-            predictions = inside.silence_heads(model, off)(NORMALISED[:7]).argmax(dim=-1)
+            predictions = inside.silence_heads(model, off)(NORMALIZED[:7]).argmax(dim=-1)
             assert_equal(view.values, (predictions == LABELS[:7]).double())
-    assert_equal(view.alone, inside.head_ablation(model, NORMALISED[:7], LABELS[:7]))
+    assert_equal(view.alone, inside.head_ablation(model, NORMALIZED[:7], LABELS[:7]))
     assert view.text.startswith("4 of 4 heads are off: ")
     assert "of 7 images" in view.text
     assert_equal(parameters_of(model), before, atol=0)

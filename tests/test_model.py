@@ -19,7 +19,7 @@ COMMON = dict(num_layers=2, num_heads=4, hidden_dim=32, mlp_dim=48, num_classes=
 SIZES = {
     "square": dict(COMMON, image_size=24, patch_size=8),
     "tall": dict(COMMON, image_size=(32, 16), patch_size=8),
-    "wide, grey, odd patches": dict(COMMON, image_size=(9, 15), patch_size=3, in_channels=1),
+    "wide, gray, odd patches": dict(COMMON, image_size=(9, 15), patch_size=3, in_channels=1),
     "one head, one layer, one patch": dict(COMMON, image_size=8, patch_size=8, num_heads=1, num_layers=1),
     "deep": dict(COMMON, image_size=16, patch_size=4, num_heads=8, num_layers=6),
 }

@@ -36,7 +36,7 @@ def part_of_the_digits():
     """Train on a part of the digits: 150 images, 150 held back, 60 to test."""
     whole = data.load_dataset("digits")
     about = dict(class_names=whole[0].class_names, mean=whole[0].mean, std=whole[0].std)
-    part = tuple(data.LabelledImages(*each[:count], **about) for each, count in zip(whole, (300, 60), strict=True))
+    part = tuple(data.LabeledImages(*each[:count], **about) for each, count in zip(whole, (300, 60), strict=True))
     with mock.patch.object(data, "load_dataset", return_value=part):
         yield
 

@@ -3,8 +3,8 @@
     python -m tools.draw_figures                     all of them
     python -m tools.draw_figures encoder_block       one, by its name
 
-``FIGURES`` lists them. Every figure is a :class:`Sheet` whose unit is a tenth of an inch. The colours are those of
-``vit_course.plots``: one colour for one thing. Fonts are matplotlib's own, and nothing depends on the time, the
+``FIGURES`` lists them. Every figure is a :class:`Sheet` whose unit is a tenth of an inch. The colors are those of
+``vit_course.plots``: one color for one thing. Fonts are matplotlib's own, and nothing depends on the time, the
 machine or a random number, so that every machine writes the same file.
 """
 
@@ -47,17 +47,17 @@ RUNS = {"red": "#d62f2f", "green": "#2e9e4f", "blue": "#2f5fd0"}  # the three ch
 
 
 def blend(color, share, other="white"):
-    """Mix ``share`` of the other colour into the first one."""
+    """Mix ``share`` of the other color into the first one."""
     return tuple((1 - share) * np.array(to_rgb(color)) + share * np.array(to_rgb(other)))
 
 
 def is_dark(color):
-    """Whether white text reads better on this colour than ink."""
+    """Whether white text reads better on this color than ink."""
     return np.dot(to_rgb(color), (0.299, 0.587, 0.114)) < 0.5
 
 
 class Sheet:
-    """An empty white page with helpers to draw on; ``x`` to the right, ``y`` up, places are centres.
+    """An empty white page with helpers to draw on; ``x`` to the right, ``y`` up, places are centers.
 
     Args:
         right, top: the upper right corner, in tenths of an inch.
@@ -74,7 +74,7 @@ class Sheet:
         self.faded = False
 
     def tone(self, color, share=0.72):
-        """Return the colour as it is now: full or faded."""
+        """Return the color as it is now: full or faded."""
         return blend(color, share) if self.faded else to_rgb(color)
 
     def words(self, x, y, text, *, size=WORD, color=INK, align="center", bold=False, mono=False):
@@ -184,13 +184,13 @@ class Sheet:
         self.axes.add_patch(Rectangle(place, width, height, **look))
 
     def matrix(self, x, y, fills, cell):
-        """Draw a table of colours as cells of ``cell`` or ``(width, height)`` units; a row of the table is a row."""
+        """Draw a table of colors as cells of ``cell`` or ``(width, height)`` units; a row of the table is a row."""
         width, height = cell if isinstance(cell, tuple) else (cell, cell)
         rows, columns = len(fills), len(fills[0])
         for row, line in enumerate(fills):
             for column, fill in enumerate(line):
-                centre = x + (column - (columns - 1) / 2) * width, y - (row - (rows - 1) / 2) * height
-                self.rectangle(*centre, width, height, fill, edge="white", line=0.8)
+                center = x + (column - (columns - 1) / 2) * width, y - (row - (rows - 1) / 2) * height
+                self.rectangle(*center, width, height, fill, edge="white", line=0.8)
         self.rectangle(x, y, columns * width, rows * height, edge=COLORS["residual"], line=1.5)
 
     def numbers(self, x, y, values, cell, color, *, highest, spec="g"):
@@ -198,17 +198,17 @@ class Sheet:
         self.matrix(x, y, tints(color, values / highest, palest=0.95), cell)
         (rows, columns), (width, height) = values.shape, cell
         for (row, column), value in np.ndenumerate(values):
-            centre = x + (column - (columns - 1) / 2) * width, y - (row - (rows - 1) / 2) * height
-            self.words(*centre, format(value, spec))
+            center = x + (column - (columns - 1) / 2) * width, y - (row - (rows - 1) / 2) * height
+            self.words(*center, format(value, spec))
 
     def row_names(self, x, y, names, height, *, align):
         """Write the names of the rows of a table whose middle is at ``y``."""
         for row, name in enumerate(names):
             self.words(x, y - (row - (len(names) - 1) / 2) * height, name, size=SMALL, align=align)
 
-    def row(self, centres, y, height, color, labels):
+    def row(self, centers, y, height, color, labels):
         """Draw a row of cells, such as tokens or positions; an ellipsis stays bare, a star is the class token."""
-        for x, label in zip(centres, labels, strict=True):
+        for x, label in zip(centers, labels, strict=True):
             if label == ELLIPSIS:
                 self.words(x, y, label, bold=True)
             else:
@@ -226,12 +226,12 @@ def strengths(rows, columns, seed=0):
 
 
 def tints(color, values, *, palest=0.7):
-    """Return a table of colours, the stronger the greater the value (0 to 1)."""
+    """Return a table of colors, the stronger the greater the value (0 to 1)."""
     return [[blend(color, palest * (1 - value)) for value in line] for line in values]
 
 
 def token_tints(values):
-    """Return a table of colours for tokens, one a row, the class token first."""
+    """Return a table of colors for tokens, one a row, the class token first."""
     return tints(COLORS["class_token"], values[:1]) + tints(COLORS["token"], values[1:])
 
 
@@ -259,11 +259,11 @@ def run_pixels(patch, *, every=1):
 
 
 def draw_runs(sheet, runs, x, y, width, height):
-    """Draw a flat patch: three runs side by side. Return their centres."""
-    centres = x + width / 3 * np.array([-1, 0, 1])
-    for run, centre in zip(runs, centres, strict=True):
-        sheet.picture(run[None], centre, y, width / 3 - 0.5, height)
-    return centres
+    """Draw a flat patch: three runs side by side. Return their centers."""
+    centers = x + width / 3 * np.array([-1, 0, 1])
+    for run, center in zip(runs, centers, strict=True):
+        sheet.picture(run[None], center, y, width / 3 - 0.5, height)
+    return centers
 
 
 PARTS = {"cut", "embed", "attention", "block", "head"}
@@ -317,16 +317,16 @@ def draw_cutting(sheet, lit):
 def draw_tokens(sheet, lit):
     """Middle row: class token, patch tokens and positions."""
     sheet.faded = "embed" not in lit
-    centres = 36.5 + 8.4 * np.arange(len(COLUMNS))
-    left, right = centres[0] - 3.6, centres[-1] + 3.6
+    centers = 36.5 + 8.4 * np.arange(len(COLUMNS))
+    left, right = centers[0] - 3.6, centers[-1] + 3.6
     sheet.arrow((97, 53.5), (97, 43.5), head=False)
     sheet.bracket(left + 8.4, right, 43.5, -1.6)
     sheet.shape(87, 48.5, "b n d", "6 36 768")
     sheet.words(31, 38.5, "class token", color=COLORS["class_token"], bold=True, align="right")
-    sheet.row(centres, 38.5, 5.6, COLORS["token"], COLUMNS)
+    sheet.row(centers, 38.5, 5.6, COLORS["token"], COLUMNS)
     sheet.words(31, 30.5, "positions", align="right", bold=True, color=blend(COLORS["position"], 0.4, INK))
-    sheet.row(centres, 30.5, 4.6, COLORS["position"], ["0", *COLUMNS[1:]])
-    for x in centres[np.array(COLUMNS) != ELLIPSIS]:
+    sheet.row(centers, 30.5, 4.6, COLORS["position"], ["0", *COLUMNS[1:]])
+    for x in centers[np.array(COLUMNS) != ELLIPSIS]:
         sheet.words(x, 34.2, "+", bold=True)
     sheet.bracket(left, right, 26, 1.2)
     sheet.shape(12, 26.8, "b s d", "6 37 768")
@@ -440,8 +440,8 @@ def image_to_patches():
     sheet.arrow((50, 44), (50, 39.6))
     sheet.arrow((80.7, y - 9), (80.7, 39.6))
     runs = run_pixels(patch)
-    centres = draw_runs(sheet, runs, 50, 20, 92.1, 5)
-    for x, run, (name, color) in zip(centres, runs, RUNS.items(), strict=True):
+    centers = draw_runs(sheet, runs, 50, 20, 92.1, 5)
+    for x, run, (name, color) in zip(centers, runs, RUNS.items(), strict=True):
         sheet.picture(rearrange(run, "(p1 p2) rgb -> p1 p2 rgb", p1=P), x, 33.5, 11)
         sheet.words(x + 7, 33.5, name, color=blend(color, 0.2, INK), bold=True, align="left")
         sheet.arrow((x, 27.5), (x, 23.3))
@@ -459,19 +459,19 @@ def image_to_patches():
 def token_sequence():
     """Class token, patch tokens and positions make the sequence."""
     sheet, (_, patches) = Sheet(100, 70), letter_and_patches()
-    centres = 30 + 8.2 * np.arange(len(COLUMNS))
+    centers = 30 + 8.2 * np.arange(len(COLUMNS))
     lines = {"patches": 62.5, "tokens": 46, "positions": 28.5, "sequence": 11}
     shapes = {"patches": "6 36 768", "tokens": "6 37 768", "positions": "1 37 768", "sequence": "6 37 768"}
     axes = {"patches": "b n c·p1·p2", "positions": "1 s d"}
     for name, y in lines.items():
         sheet.words(2, y + 3.2, name, align="left", bold=True)
         sheet.shape(2, y - 2, axes.get(name, "b s d"), shapes[name], align="left")
-        sheet.words(centres[COLUMNS.index(ELLIPSIS)], y, ELLIPSIS, bold=True)
+        sheet.words(centers[COLUMNS.index(ELLIPSIS)], y, ELLIPSIS, bold=True)
     sheet.words(2, 2, "index", align="left")
     sheet.words(2, 54.3, "linear projection", align="left", size=SMALL, color=MUTED)
-    sheet.words(centres[0], 61.8, "class\ntoken", color=COLORS["class_token"], bold=True)
+    sheet.words(centers[0], 61.8, "class\ntoken", color=COLORS["class_token"], bold=True)
     values, positions = (strengths(len(COLUMNS), 5, seed)[:, :, None] for seed in (0, 5))
-    for x, name, value, position in zip(centres, COLUMNS, values, positions, strict=True):
+    for x, name, value, position in zip(centers, COLUMNS, values, positions, strict=True):
         if name == ELLIPSIS:
             continue
         if name != STAR:
@@ -498,7 +498,7 @@ def head_of(seed):
 
 
 def attention_tints(weights):
-    """Return a table of colours for attention weights or scores, from the smallest to the greatest."""
+    """Return a table of colors for attention weights or scores, from the smallest to the greatest."""
     return tints(COLORS["attention"], (weights - weights.min()) / np.ptp(weights), palest=0.95)
 
 

@@ -3,7 +3,7 @@
     python -m tools.draw_test_images
 
 Everything comes from formulas: no font, no photograph, no random number. A letter is a set of strokes, a stroke a
-distance; ground and letter each have two colours and a texture. Each image is asymmetric on purpose (lighter at the
+distance; ground and letter each have two colors and a texture. Each image is asymmetric on purpose (lighter at the
 top left, darker at the bottom right, textures with a direction), so that a transpose, a flip or a patch in the wrong
 place can be seen. Values are rounded to whole 255ths, so that every machine writes the same array.
 """
@@ -17,7 +17,7 @@ SIZE = 96  # pixels
 FINE = 4  # subpixels a pixel, in each direction: smooth edges
 HALF_STROKE = 0.092  # half the width of a stroke, as a share of the image
 
-# x to the right and y down, in image sides, pixel centres at subpixel resolution
+# x to the right and y down, in image sides, pixel centers at subpixel resolution
 _ticks = (np.arange(SIZE * FINE) + 0.5) / (SIZE * FINE)
 X, Y = np.meshgrid(_ticks, _ticks)
 
@@ -60,7 +60,7 @@ LOOKS = {
     "S": ("#ffe3d1", "#8d5a3b", "#0b5d6b", "#02c3bd", "rays"),
 }
 
-# each in [-1, 1], with a direction or a centre that is not the middle of the image
+# each in [-1, 1], with a direction or a center that is not the middle of the image
 TEXTURES = {
     "stripes": lambda: np.sin(2 * np.pi * (X * 5 + Y * 11)),
     "rings": lambda: np.sin(2 * np.pi * 11 * np.hypot(X - 0.12, Y - 0.2)),
@@ -71,25 +71,25 @@ TEXTURES = {
 }
 
 
-def colour(code):
+def color(code):
     """``"#rrggbb"`` as three floats in [0, 1]."""
     return np.array([int(code[i : i + 2], 16) for i in (1, 3, 5)]) / 255
 
 
 def blend(first, second, share):
-    """Mix two colours (or pictures), ``share`` of the second."""
+    """Mix two colors (or pictures), ``share`` of the second."""
     return first + (second - first) * share[..., None]
 
 
 def draw(letter):
     """Return one image ``(96, 96, 3)`` in [0, 1]."""
     top_left, bottom_right, high, low, texture = LOOKS[letter]
-    picture = blend(colour(top_left), colour(bottom_right), 0.35 * X + 0.65 * Y)
+    picture = blend(color(top_left), color(bottom_right), 0.35 * X + 0.65 * Y)
     picture = picture * (1 + 0.12 * TEXTURES[texture]()[..., None])
     distance = LETTERS[letter]() - HALF_STROKE
     shadow = np.roll(distance, (3 * FINE, 3 * FINE), axis=(0, 1))
     picture = picture * (1 - 0.45 * np.clip(1 - shadow / 0.06, 0, 1)[..., None])
-    body = blend(colour(high), colour(low), np.clip((Y - 0.15) / 0.7, 0, 1))
+    body = blend(color(high), color(low), np.clip((Y - 0.15) / 0.7, 0, 1))
     body = body + 0.25 * np.clip(1 + distance / 0.035, 0, 1)[..., None] * (0.55 - 0.6 * X - 0.5 * Y)[..., None]
     picture = np.where((distance < 0)[..., None], body, picture)
     pixels = picture.reshape(SIZE, FINE, SIZE, FINE, 3).mean(axis=(1, 3))

@@ -2,7 +2,7 @@
 
     python -m tools.execute_notebooks                        the lessons and the sources of the assignments
     python -m tools.execute_notebooks notebooks/03_*.ipynb   some
-    python -m tools.execute_notebooks --check                run nothing; fail if a notebook is not normalised
+    python -m tools.execute_notebooks --check                run nothing; fail if a notebook is not normalized
 
 Run twice it changes nothing.
 
@@ -80,7 +80,7 @@ def normalize(notebook: nbformat.NotebookNode, stored: nbformat.NotebookNode | N
 
 
 def merge_streams(outputs: list) -> list:
-    """Join neighbouring pieces of one stream, and keep of a progress bar what is left on the screen."""
+    """Join neighboring pieces of one stream, and keep of a progress bar what is left on the screen."""
     merged = []
     for output in outputs:
         if merged and output.output_type == "stream" == merged[-1].output_type and output.name == merged[-1].name:
@@ -115,14 +115,14 @@ def add_stills(notebook: nbformat.NotebookNode) -> None:
 
 
 def slim(data: str) -> str:
-    """Store a picture with 256 colours, chosen for it: a third of the size, and the eye sees no difference."""
+    """Store a picture with 256 colors, chosen for it: a third of the size, and the eye sees no difference."""
     image = picture(data)
     if image.mode == "P":
         return data
     how = dict(method=Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
-    colours = image.convert("RGB").quantize(256, **how)
+    colors = image.convert("RGB").quantize(256, **how)
     buffer = io.BytesIO()
-    colours.save(buffer, format="png", optimize=True)
+    colors.save(buffer, format="png", optimize=True)
     return base64.b64encode(buffer.getvalue()).decode()
 
 
@@ -132,7 +132,7 @@ def picture(data: str) -> Image.Image:
 
 
 def unnormalized(path: Path) -> bool:
-    """Whether normalising the notebook would change the file."""
+    """Whether normalizing the notebook would change the file."""
     notebook = nbformat.read(path, as_version=4)
     normalize(notebook)
     return nbformat.writes(notebook) + "\n" != path.read_text(encoding="utf-8")
@@ -143,13 +143,13 @@ def main() -> bool:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("notebooks", nargs="*", type=Path, help="which; all by default")
     parser.add_argument("--refresh", action="store_true", help="also store anew what differs from run to run")
-    parser.add_argument("--check", action="store_true", help="run nothing, fail if a notebook is not normalised")
+    parser.add_argument("--check", action="store_true", help="run nothing, fail if a notebook is not normalized")
     options = parser.parse_args()
     paths = options.notebooks or lessons() + SOURCES
     if options.check:
         bad = [path.name for path in paths if unnormalized(path)]
-        wrong = f"not normalised: {', '.join(bad)}; run make rebuild WHAT=notebooks"
-        print(wrong if bad else f"{len(paths)} notebooks are normalised")
+        wrong = f"not normalized: {', '.join(bad)}; run make rebuild WHAT=notebooks"
+        print(wrong if bad else f"{len(paths)} notebooks are normalized")
         return bool(bad)
     for path in paths:
         print(path.name, flush=True)

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 from vit_course import VisionTransformer, augmentation, training
-from vit_course.data import LabelledImages, load_dataset
+from vit_course.data import LabeledImages, load_dataset
 from vit_course.machine import describe
 
 LOG = Path(__file__).resolve().parents[1] / "resources" / "runs" / "digits.jsonl"
@@ -37,12 +37,12 @@ CANDIDATES = [
 ]
 
 
-def shifted(dataset: LabelledImages, down: int, right: int) -> LabelledImages:
+def shifted(dataset: LabeledImages, down: int, right: int) -> LabeledImages:
     """Shift every image by up to one pixel, as ``augmentation.random_shift`` does."""
     top, left, (h, w) = 1 - down, 1 - right, dataset.images.shape[2:]
     images = F.pad(dataset.images, [1, 1, 1, 1], mode="replicate")[:, :, top : top + h, left : left + w]
     about = dict(class_names=dataset.class_names, mean=dataset.mean, std=dataset.std)
-    return LabelledImages(images, dataset.labels, **about)
+    return LabeledImages(images, dataset.labels, **about)
 
 
 def run(changes: dict, seed: int) -> dict:

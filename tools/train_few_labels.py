@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from vit_course import VisionTransformer, transfer
-from vit_course.data import LabelledImages, load_dataset
+from vit_course.data import LabeledImages, load_dataset
 from vit_course.machine import describe
 from vit_course.training import evaluate
 from vit_course.weights import load_trained
@@ -43,12 +43,12 @@ METHODS = {  # steps, and highest learning rate
 SIZES = dict(image_size=28, patch_size=4, in_channels=1, num_layers=4, num_heads=4, hidden_dim=64, mlp_dim=128)
 
 
-def enlarged(dataset: LabelledImages, about: dict) -> LabelledImages:
+def enlarged(dataset: LabeledImages, about: dict) -> LabeledImages:
     """Return the images with 28 x 28 pixels, normalized as those of the pretraining."""
     images = F.interpolate(dataset.images, size=(28, 28), mode="bilinear")
     images = (images - about["mean"][0]) / about["std"][0]
     rest = dict(mean=torch.zeros(1), std=torch.ones(1))
-    return LabelledImages(images, dataset.labels, class_names=dataset.class_names, **rest)
+    return LabeledImages(images, dataset.labels, class_names=dataset.class_names, **rest)
 
 
 def small_cnn(num_classes: int) -> nn.Sequential:
@@ -72,7 +72,7 @@ def new_model(method: str, seed: int) -> nn.Module:
     return model.requires_grad_() if method.startswith("fine-tuning") else model
 
 
-def run(method: str, few: LabelledImages, seed: int) -> tuple[nn.Module, dict]:
+def run(method: str, few: LabeledImages, seed: int) -> tuple[nn.Module, dict]:
     """Train once; return the model, and what the log says of the training."""
     steps, peak = METHODS[method]
     model, start = new_model(method, seed), time.process_time()

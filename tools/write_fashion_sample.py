@@ -3,7 +3,7 @@
     python -m tools.write_fashion_sample
 
 They come along so that lesson 7 and the explorers have real images without a network. Fashion-MNIST is by Zalando
-Research (Xiao, Rasul and Vollgraf, 2017), MIT licence. None of these images was trained on.
+Research (Xiao, Rasul and Vollgraf, 2017), MIT license. None of these images was trained on.
 """
 
 from pathlib import Path

@@ -28,22 +28,25 @@ LIMITS = {  # notes on each command, by data set and preset, in the order of the
     ),
     ("fashion_mnist", "long"): (
         "The trained model in the repository is the result of this run. For comparison, the [page of the data "
-        "set](https://github.com/zalandoresearch/fashion-mnist#benchmark) lists results that users submitted, 88 to "
+        "set](https://github.com/zalandoresearch/fashion-mnist#benchmark) lists results that users submitted: 88 to "
         "93% for networks with two "
         "or three convolutional layers, and 83.5% for people without training in "
         "fashion."
     ),
     ("fashion_mnist", "best"): (
-        "The optimizer and the head are those of *quick*, and the patch size is that of *long*."
+        "The optimizer and the head are those of *quick*. Unlike *best* for CIFAR-10, this preset keeps the cosine "
+        "schedule and the full size of the images."
     ),
     ("cifar10", "long"): (
-        "It trains with AdamW and the cosine schedule of lesson 6, and classifies from the class token. With a "
-        "little more computation, *best* gets much further. It uses Muon, another schedule, smaller images in most "
+        "It trains with AdamW and the cosine schedule of lesson 6, and classifies from the class token. On two "
+        "cores, *best* gets much further in little more than half the time. It uses Muon, another schedule, smaller "
+        "images in most "
         "steps and the mean of the patch tokens, and it has two more blocks and twice as many epochs. For "
         "comparison, tutorial 15 (above) reports about 90% for convolutional networks."
     ),
     ("cifar10", "best"): (
-        "As in *quick*, Muon trains the matrices of the encoder, and the head reads the mean of the patch tokens. Most "
+        "As in *quick* for Fashion-MNIST, Muon trains the matrices of the encoder, and the head reads the mean of the "
+        "patch tokens. Most "
         "steps use smaller images, with 16 patches instead of 64. [The ablation](#an-ablation-of-best) describes this "
         "and the learning-rate schedule, and shows what they are worth."
     ),
@@ -285,12 +288,13 @@ How accurate is a small Vision Transformer that is trained from scratch on two C
 reaches {fashion_mnist_best} on Fashion-MNIST and {cifar10_best} on CIFAR-10. The preset *quick* reaches
 {fashion_mnist_quick} on Fashion-MNIST.
 
-A preset is a set of hyperparameters, described under [The commands](#the-commands), and each row of the table is one
-preset for one data set. Minutes and accuracies are medians over the seeds, with the lowest and the highest value in
-parentheses. All choices were made with validation images, which were held back from the training images, and each run
-used the test images once, at its end. The minutes include loading the data, the validation after every epoch, and the
-test. Other programs were running on the [machines](#machines-and-logs), so the minutes are approximate: at another
-time, the same command can take twice as long.
+A preset is a named set of hyperparameters, of which each data set has its own version, described under [The
+commands](#the-commands). Each row of the table is one preset for one data set. Minutes and accuracies are medians over
+the seeds, with the lowest and the highest value in parentheses. All choices were made with validation images, which
+were held back from the training images, and each run used the test images once, at its end. The minutes include loading
+the data, the validation after every epoch, and the test. Other programs were running on the
+[machines](#machines-and-logs), so the minutes are approximate: at another time, the same command can take twice as
+long.
 
 {results}
 
@@ -322,16 +326,16 @@ are in the files `resources/runs/*_runs.jsonl`.
 ## An ablation of *quick*
 
 Which ingredients of *quick* matter on Fashion-MNIST? An *ablation* answers such a question by removing or replacing one
-of them at a time. *Quick* has patches of 14 × 14 pixels and two encoder blocks, trains the matrices of the encoder with
-the optimizer Muon (lesson 7), and classifies from the mean of the patch tokens. Each row below the first changes one
-part of it, with seeds 0, 1 and 2. *AdamW* replaces Muon and lowers the peak learning rate from 0.008 to 0.003, a value
-that we did not tune. *No positions* keeps the position embeddings at zero, *class token* classifies from this token
-instead of the mean, and *mirror images* flips half of the images. *Shifts* move an image by up to a pixel each way. So
-that a run takes less than a minute on one core, we shortened the training and fixed the number of epochs in advance: 8
-instead of the preset's 20 with its four patches per image, and fewer with smaller patches, because more tokens take
-more time. Accuracies are again medians with the lowest and the highest value in parentheses. They are measured on 5,000
-validation images, which gives the accuracy of a single run a standard error of about 0.4 points. The differences are
-less noisy, because all runs are measured on the same images.
+of them at a time. For Fashion-MNIST, *quick* has patches of 14 × 14 pixels and two encoder blocks, trains the matrices
+of the encoder with the optimizer Muon (lesson 7), and classifies from the mean of the patch tokens. Each row below the
+first changes one part of it, with seeds 0, 1 and 2. *AdamW* replaces Muon and lowers the peak learning rate from 0.008
+to 0.003, a value that we did not tune. *No positions* keeps the position embeddings at zero, *class token* classifies
+from this token instead of the mean, and *mirror images* flips half of the images. *Shifts* move an image by up to a
+pixel each way. To keep each run under a minute on one core, we shortened the training and fixed the number of epochs in
+advance. With the preset's four patches per image, there are 8 epochs instead of 20. Smaller patches mean more tokens
+and slower steps, so these rows have fewer epochs still. Accuracies are again medians with the lowest and the highest
+value in parentheses. They are measured on 5,000 validation images, which gives the accuracy of a single run a standard
+error of about 0.4 points. The differences are less noisy, because all runs are measured on the same images.
 
 {ablation}
 
@@ -379,10 +383,10 @@ point at most.
 ## The commands
 
 With these commands, you can reproduce the rows of the first table for seed 0; the other seeds are 1, 2 and so on. They
-need the course's environment, which `source .venv/bin/activate` or, on Windows, `.venv\\Scripts\\activate` activates in
-the folder `vit-course`. On the same machine, with the same versions of Python and PyTorch, the weights will be
-identical. Elsewhere, rounding differs, so the weights and the accuracy differ, too; the range over the seeds gives an
-idea of how much.
+need the course's environment: in the folder `vit-course`, first run `source .venv/bin/activate` or, on Windows,
+`.venv\\Scripts\\activate`. If you repeat a run on one machine, with the same versions of Python and PyTorch, its
+weights will be identical. On a machine other than ours, rounding differs, so your weights and accuracy will differ a
+little from those in the table. The range over the seeds gives an idea of how much.
 
 {commands}
 
@@ -405,9 +409,9 @@ CARD = """# fashion_mnist_patch4.safetensors
 
 <!-- written by tools/write_run_pages.py from the run's log -->
 
-The result of the run *long* on Fashion-MNIST, this Vision Transformer classifies small images of clothes, shoes and
-bags. It cuts an image into a 7 × 7 grid of patches of 4 × 4 pixels each. With its {parameters:,} parameters, it is
-small enough for you to inspect every part.
+The repository contains the Vision Transformer that the run *long* produced on Fashion-MNIST. It classifies small images
+of clothes, shoes and bags, which it cuts into a 7 × 7 grid of patches of 4 × 4 pixels each. With its {parameters:,}
+parameters, it is small enough for you to inspect every part.
 
 ```python
 from vit_course.weights import load_trained
@@ -428,11 +432,12 @@ model, about = load_trained("fashion_mnist")
 | license | MIT, like the course |
 | SHA-256 | `{sha256}` |
 
-**Limits.** The model was trained on product photographs from Zalando, published in 2017, that show ten kinds of clothes,
-shoes and bags. They are centered and upright, have no background, and were reduced to 28 × 28 gray pixels. The model
-assigns one of these ten classes to any image, often with high confidence. Two thirds of its errors are confusions among
-T-shirts, shirts, pullovers and coats. We trained this preset with one seed only, so we do not know how much its accuracy varies from
-seed to seed. The model is meant only for studying how such a model works. """  # noqa: E501
+**Limits.** The model was trained on product photographs from Zalando, published in 2017, that show ten kinds of
+clothes, shoes and bags. They are centered and upright, have no background, and were reduced to 28 × 28 gray pixels.
+The model assigns one of these ten classes to any image, often with high confidence. Two thirds of its errors are
+confusions among T-shirts, shirts, pullovers and coats. We trained this preset with one seed only, so we do not know
+how much its accuracy varies from seed to seed. The model is meant only for studying how such a model works.
+"""  # noqa: E501
 
 
 if __name__ == "__main__":

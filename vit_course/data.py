@@ -38,7 +38,7 @@ def load_test_images(path: str | Path | None = None) -> Float[Tensor, "6 3 96 96
     return rearrange(torch.from_numpy(images.astype(np.float32)), "b h w c -> b c h w").contiguous()
 
 
-class LabelledImages(TensorDataset):
+class LabeledImages(TensorDataset):
     """Images with their labels, class names, means and standard deviations.
 
     Args:
@@ -59,13 +59,13 @@ class LabelledImages(TensorDataset):
         self.images, self.labels = images, labels
         self.class_names, self.mean, self.std = tuple(class_names), mean, std
 
-    def normalized(self) -> "LabelledImages":
+    def normalized(self) -> "LabeledImages":
         """Return ``(images - mean) / std``, channel by channel; nothing (0 and 1) is left to apply to the result."""
         images = (self.images - self.mean[:, None, None]) / self.std[:, None, None]
         rest = dict(mean=torch.zeros_like(self.mean), std=torch.ones_like(self.std))
-        return LabelledImages(images, self.labels, class_names=self.class_names, **rest)
+        return LabeledImages(images, self.labels, class_names=self.class_names, **rest)
 
-    def split(self, fraction: float, *, seed: int = 0) -> tuple["LabelledImages", "LabelledImages"]:
+    def split(self, fraction: float, *, seed: int = 0) -> tuple["LabeledImages", "LabeledImages"]:
         """Draw ``fraction`` of the images, in (0, 1), at random: return the others, and those drawn."""
         arguments.probability("fraction", fraction)
         size = round(len(self) * fraction)
@@ -73,10 +73,10 @@ class LabelledImages(TensorDataset):
             raise ValueError(f"fraction must leave at least one on both sides; got {fraction}: {size} of {len(self)}")
         order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
         about = dict(class_names=self.class_names, mean=self.mean, std=self.std)
-        return LabelledImages(*self[order[size:]], **about), LabelledImages(*self[order[:size]], **about)
+        return LabeledImages(*self[order[size:]], **about), LabeledImages(*self[order[:size]], **about)
 
 
-def load_dataset(name: str, root: str | Path | None = None) -> tuple[LabelledImages, LabelledImages]:
+def load_dataset(name: str, root: str | Path | None = None) -> tuple[LabeledImages, LabeledImages]:
     """Load a labeled data set by name; return its training images and its test images, with values in [0, 1].
 
     Args:
@@ -94,13 +94,13 @@ def load_dataset(name: str, root: str | Path | None = None) -> tuple[LabelledIma
     train, test, class_names = datasets.READERS[name](root)
     std, mean = torch.std_mean(torch.from_numpy(train[0]), dim=(0, 2, 3))
     train_set, test_set = (
-        LabelledImages(*map(torch.from_numpy, part), class_names=class_names, mean=mean, std=std)
+        LabeledImages(*map(torch.from_numpy, part), class_names=class_names, mean=mean, std=std)
         for part in (train, test)
     )
     return train_set, test_set
 
 
-def load_sample(path: str | Path | None = None) -> LabelledImages:
+def load_sample(path: str | Path | None = None) -> LabeledImages:
     """Load the first 1,000 test images of Fashion-MNIST; the trained model expects them ``.normalized()``.
 
     Args:
@@ -117,4 +117,4 @@ def load_sample(path: str | Path | None = None) -> LabelledImages:
         raise ValueError(f"{path} must hold the 1,000 images that come with the course: {error}; {AGAIN}") from error
     mean, std = (torch.tensor([value]) for value in datasets.FASHION_MEAN_AND_STD)
     images, labels = torch.from_numpy(images).float() / 255, torch.from_numpy(labels).long()
-    return LabelledImages(images, labels, class_names=datasets.FASHION_CLASSES, mean=mean, std=std)
+    return LabeledImages(images, labels, class_names=datasets.FASHION_CLASSES, mean=mean, std=std)

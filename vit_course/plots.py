@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor
 
-# Told apart by colour-blind readers (after Okabe and Ito, and Tol); light grounds carry INK, dark ones white.
+# Told apart by color-blind readers (after Okabe and Ito, and Tol); light grounds carry INK, dark ones white.
 COLORS = {
     "patch": "#8fd0f2",  # pixels of an image, cut or whole
     "token": "#2f6fb0",  # embedded patches
@@ -93,7 +93,7 @@ def describe(figure) -> str:
 def _content(axes) -> tuple[int, str]:
     """Count what is drawn in one pair of axes: how many, of what."""
     if hasattr(axes, "_colorbar"):
-        return 1, "colour scale"
+        return 1, "color scale"
     bars = sum(len(container) for container in axes.containers if hasattr(container, "orientation"))
     curves = [line for line in axes.lines if len(line.get_xdata()) > 2]  # shorter ones mark a place
     marks = [line for line in axes.lines if len(line.get_xdata()) == 1]
@@ -173,7 +173,7 @@ def show_matrix(
 def write_numbers(picture, matrix: Tensor, spec: str = "g") -> None:
     """Write each value of a matrix into its cell, dark on a light cell and white on a dark one.
 
-    The values need not be those that gave the cells of ``picture``, from :func:`show_matrix`, their colours.
+    The values need not be those that gave the cells of ``picture``, from :func:`show_matrix`, their colors.
     """
     grounds = picture.to_rgba(picture.get_array(), alpha=picture.get_alpha())
     for row, values in enumerate(matrix.tolist()):

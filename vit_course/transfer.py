@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from vit_course import arguments
-from vit_course.data import LabelledImages
+from vit_course.data import LabeledImages
 from vit_course.training import learning_rate_schedule, train_step
 
 
-def few_labels(dataset: LabelledImages, per_class: int, *, seed: int) -> LabelledImages:
+def few_labels(dataset: LabeledImages, per_class: int, *, seed: int) -> LabeledImages:
     """Draw ``per_class`` images of each class at random.
 
     Raises:
@@ -25,7 +25,7 @@ def few_labels(dataset: LabelledImages, per_class: int, *, seed: int) -> Labelle
     classes = range(len(dataset.class_names))
     drawn = torch.cat([order[dataset.labels[order] == k][:per_class] for k in classes])
     about = dict(class_names=dataset.class_names, mean=dataset.mean, std=dataset.std)
-    return LabelledImages(*dataset[drawn], **about)
+    return LabeledImages(*dataset[drawn], **about)
 
 
 def replace_head(model: nn.Module, num_classes: int) -> nn.Module:

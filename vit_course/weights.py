@@ -66,7 +66,7 @@ POSITIONS = "embedding.pos_embedding"
 PROJECTION_WEIGHT = "embedding.patch_embedding.projection.weight"
 
 OTHER_MODELS = {  # names of parts that change what a model computes, and why they have no place in ours
-    r"^fc_norm\.": "it takes the mean of the tokens first and normalises after, ours the other way round; in timm, "
+    r"^fc_norm\.": "it takes the mean of the tokens first and normalizes after, ours the other way round; in timm, "
     "fc_norm=False is the order of pool='mean'",
     r"^(heads\.)?pre_logits\.": "a hidden layer before the head",
     r"^dist_token": "a second token, for distillation",
@@ -164,7 +164,7 @@ def load_weights(
     """
     arguments.vision_transformer(model)
     arguments.one_of("head", head, ("load", "skip"))
-    layout, given = recognised(state_dict)
+    layout, given = recognized(state_dict)
     expected, table = _theirs(model, layout), _table(layout, len(model.encoder.layers))
     if head == "skip":
         given = {name: value for name, value in given.items() if not name.startswith("vit.pooler.")}
@@ -206,7 +206,7 @@ def to_huggingface(model: VisionTransformer, *, saved: bool = False) -> dict[str
     return _theirs(model, SAVED if saved else "huggingface")
 
 
-def recognised(state_dict: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
+def recognized(state_dict: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
     """Return the layout of a checkpoint, and its tensors with older or shorter names brought up to date.
 
     Raises:
@@ -355,7 +355,7 @@ def convert(source: Path, target: Path, layout: str, patch_size: int | None = No
     if target.exists():
         raise ValueError(f"{target} is there already: name another file")
     state, metadata = read(source)
-    was, given = recognised(state)
+    was, given = recognized(state)
     numbers = re.findall(r"(?:blocks\.|layers?\.|encoder_layer_)(\d+)\.", "\n".join(given))
     layers = 1 + max(map(int, numbers), default=0)
     table = _table(was, layers)

@@ -81,7 +81,7 @@ PEERS = {
         "vit-pytorch",
         "vit_pytorch",
         _vit_pytorch,
-        "a LayerNorm before and after the patch projection, and no biases on queries, keys and values",
+        "one LayerNorm before the patch projection and another after it, and no biases on queries, keys and values",
     ),
 }
 

@@ -43,13 +43,14 @@ CHECKS = FOLDER / "results" / "checks.json"
 
 HEAD = """# Benchmarks
 
-On two CPU cores, the course's model trains and predicts about as fast as the fastest published model that we measured:
-in all four cases below, the median of its relative speed is {slowest:.2f} to {fastest:.2f}. `torch.compile` makes it
-{compiled_least:.0%} to {compiled_most:.0%} faster, but the first step then takes {first_least:.0f} to {first_most:.0f}
-s. On Fashion-MNIST, *quick*, one of the course's presets of hyperparameters, reaches a test accuracy of {accuracy:.1%}
-after {seconds:g} s of training. Of three published recipes, which we reimplemented, the best reaches
-{their_accuracy:.1%} after {their_seconds:g} s. However, all three were made for longer runs, and two of them for other
-data sets. In our tests, no check of a reader's code took more than {check:.1f} s of processor time.
+On two CPU cores, the course's model trains and predicts about as fast as the fastest published model that we
+measured: with two sizes of model, in training and in inference, its speed is {slowest:.2f} to {fastest:.2f} times
+that of the fastest. `torch.compile` makes it {compiled_least:.0%} to {compiled_most:.0%} faster, but the first step
+then takes {first_least:.0f} to {first_most:.0f} s. On Fashion-MNIST, the course's preset *quick*, with its schedule
+shortened to {seconds:g} s of training, reaches a test accuracy of {accuracy:.1%}. Of three published recipes, which
+we reimplemented, the best reaches {their_accuracy:.1%} after {their_seconds:g} s. However, this recipe was made for
+another data set, MNIST, and the other two for runs that would take more than an hour here. In our tests, no check of
+a reader's code took more than {check:.1f} s of processor time.
 
 `tools/benchmarks/report.py` writes this page from the logs in `benchmarks/results/`, and `make rebuild WHAT=benchmarks`
 repeats the measurements. The sections were measured on different machines, on which other programs were running, so
@@ -136,7 +137,7 @@ def throughput_section(log: dict) -> str:
         "means not measured.",
     ]
     for name, difference in differences.items():
-        parts.append(f"All have the same architecture except {name}: it has {difference}.")
+        parts.append(f"At each size, all models have the same architecture except that of {name}: it has {difference}.")
     parts.append(MEMORY if any("memory" in model for model in log["models"]) else NO_MEMORY)
     for entry in log["cases"]:
         parts += [f"### {entry['case']}, batch of {entry['batch']}: {entry['mode']}", *_throughput_case(log, entry)]
@@ -203,9 +204,10 @@ def profile_section(log: dict) -> str:
         if row["name"] == "vit_course"
     ]
     parts.append(
-        f"The row *matrix multiplications* takes these shares of a step of vit_course: {listed(products)}. It "
-        "includes the linear projections of the attention. The two products inside the attention, queries with keys "
-        "and weights with values, are part of the row *fused attention*. The times are means over "
+        "The tables in this section divide the time of a step among kinds of operators. In vit_course, matrix "
+        f"multiplications take up these shares of it: {listed(products)}. Their row includes the linear "
+        "projections of the attention; the two products inside the attention, queries with keys and weights with "
+        "values, are part of the row *fused attention*. The times are means over "
         f"{log['steps']} steps. Each model was profiled in a run of its own, so milliseconds cannot be compared "
         "between columns or with the tables above; shares can, but small differences mean nothing. vit-pytorch does "
         "not use PyTorch's fused attention, so its attention appears under matrix multiplications, softmax, copies and "
@@ -234,15 +236,15 @@ def precision_section(log: dict) -> str:
             ratios = speeds(entry, "bfloat16", "float32")
             rows.append([entry["case"], instructions, *times, with_range(ratios, ".2f")])
             if statistics.median(ratios) > 1:
-                faster.append(f"{entry['case'].partition(',')[0]}, and only with {instructions}")
+                faster.append(f"{entry['case'].partition(',')[0]}, and only with the instructions {instructions}")
     apart = max(abs(one - two) for one, two in zip(*log["digits"].values(), strict=True))
     scores = {name: ", ".join(f"{100 * value:.1f}%" for value in log["digits"][name]) for name in log["digits"]}
     return "\n\n".join(
         [
             machine_line(log["machine"]),
-            f"In our measurements, bfloat16, a format for 16-bit numbers, speeds up the training of vit_course only "
-            f"for "
-            f"{' and for '.join(faster) or 'none of the models'}. The models and batch sizes are those of the first "
+            "In our measurements, bfloat16, a 16-bit floating-point format, speeds up the training of vit_course only "
+            f"for {' and for '.join(faster) or 'none of the models'}. The models and batch sizes are those of the "
+            f"first "
             "section. "
             f"In each of {log['rounds']} rounds, a training step in float32 alternates with one in bfloat16, whose "
             "forward pass uses `torch.autocast`. Times and relative speeds are again medians with quartiles; the "
@@ -287,7 +289,8 @@ def checks_section(log: dict) -> str:
             "The lessons check the functions and classes that readers write. Each row is one of these checks, and the "
             "table shows its processor time in seconds, on one thread. We ran each check on correct code and on many "
             f"wrong versions: with one mistake that the check can name, with two of these (up to "
-            f"{log['pairs']} pairs per check), and with a mistake that it rejects but cannot name. For the wrong "
+            f"{log['pairs']} pairs per check), and with a mistake that it detects but cannot name (*unknown mistake*). "
+            f"For the wrong "
             f"versions, "
             "the table gives the longest time. Checks that never take more than 0.01 s are left out.",
             table(["check", "correct code", "one mistake", "two mistakes", "unknown mistake"], rows),

@@ -9,6 +9,7 @@ its schedule has to end there.
 
 import argparse
 import dataclasses
+import re
 import statistics
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ import torch.nn.functional as F
 from tools.benchmarks import cli, machine, report, timed_runs
 from tools.benchmarks.published_recipes import RECIPES
 from vit_course import data
-from vit_course.data import LabelledImages
+from vit_course.data import LabeledImages
 from vit_course.train.recipes import preset
 
 OURS = "vit_course"
@@ -61,7 +62,8 @@ def _title(recipe: str) -> str:
 def _notes(runs: Sequence[dict]) -> list[str]:
     """Return what was compared, in Markdown."""
     stopped = [
-        f"{_title(run['recipe'])} after {run['tests'][-1]['images'] / TRAIN_IMAGES:.1f} epochs"
+        f"{_title(run['recipe'])} after {run['tests'][-1]['images'] / TRAIN_IMAGES:.1f} of its "
+        f"{re.search(r'[0-9]+ epochs', RECIPES[run['recipe']].published_for)[0]}"
         for run in runs
         if run["recipe"] != OURS
     ]
@@ -69,9 +71,10 @@ def _notes(runs: Sequence[dict]) -> list[str]:
         "*Quick* was made for short runs on Fashion-MNIST. Each entry in its row is a separate run, with one seed. "
         "We chose the number of epochs so that the schedule ends at the time in the column; the preset has 20 epochs. "
         "When other programs slowed a run down so much that it exceeded this time, we repeated it. Differences of a "
-        "few tenths of a point may be chance. The published recipes were made for longer runs, two of them on other "
-        f"data sets. Each of their rows is one run, which we stopped early: {report.listed(stopped)}. The row "
-        "therefore says nothing about the final accuracy. The clock stops while a model is validated, tested or saved. "
+        "few tenths of a point may be chance. Two of the published recipes were made for "
+        "other data sets, and two for much longer runs. Each of their rows is one run, which we stopped at the last "
+        f"time in the table: {report.listed(stopped)}. Rows of runs that had only begun say nothing about the final "
+        "accuracy. The clock stops while a model is validated, tested or saved. "
         f"All recipes train on the same {TRAIN_IMAGES:,} images, which are kept in memory.",
         "We reimplemented the published recipes and kept their model, initialization, dropout, optimizer, learning "
         "rate, batch size and augmentation, except for the changes below. We made them as fast as we could: with a "
@@ -147,14 +150,14 @@ def benchmark(dataset: str, runs: Sequence[tuple[str, float]], *, marks: Sequenc
     return log | summary(log["runs"])
 
 
-def published_sets(dataset: str, valid_fraction: float) -> list[LabelledImages]:
+def published_sets(dataset: str, valid_fraction: float) -> list[LabeledImages]:
     """Return the images to train on, the same as ours, and those to test with, at 28 pixels."""
     train_set, test_set = data.load_dataset(dataset)
     sets = [train_set.split(valid_fraction)[0], test_set]
     if train_set.images.shape[-1] == 28:
         return sets
     about = dict(class_names=train_set.class_names, mean=train_set.mean, std=train_set.std)
-    return [LabelledImages(F.interpolate(each.images, size=28), each.labels, **about) for each in sets]
+    return [LabeledImages(F.interpolate(each.images, size=28), each.labels, **about) for each in sets]
 
 
 def measure(options: argparse.Namespace) -> dict:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tools.benchmarks.published_recipes import PublishedRecipe
 from vit_course import training
-from vit_course.data import LabelledImages
+from vit_course.data import LabeledImages
 from vit_course.train.loop import Trainer
 from vit_course.train.recipes import Config, preset
 from vit_course.train.run_folder import RunFolder
@@ -67,8 +67,8 @@ class Pace:
 
 def train_published(
     recipe: PublishedRecipe,
-    train_set: LabelledImages,
-    test_set: LabelledImages,
+    train_set: LabeledImages,
+    test_set: LabeledImages,
     *,
     marks: Sequence[float],
     slice_seconds: float,

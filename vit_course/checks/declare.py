@@ -27,7 +27,7 @@ from vit_course.checks.learner import check, running
 from vit_course.checks.modules import Mapping
 from vit_course.checks.trace import Progress, Stop, stop_of
 from vit_course.checks.variants import MOST_CALLS, Mistake, explanation, mistakes_of, namespace, told, without_nan
-from vit_course.checks.verdict import CATALOGUE, CheckFailed, NotWritten, Verdict, fail, sentence
+from vit_course.checks.verdict import CATALOG, CheckFailed, NotWritten, Verdict, fail, sentence
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Check:
     @property
     def verified(self) -> str:
         """What is shown when the check passes: a sentence of its own, or the cases."""
-        if self.name in CATALOGUE["verified"]:
+        if self.name in CATALOG["verified"]:
             return sentence(f"verified.{self.name}")
         return sentence("exercises.verified", cases=", ".join(case.label for case in chain(*self.cases)))
 

@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 from vit_course.checks.compare import TOLERANCE, same
 from vit_course.checks.learner import running
 from vit_course.checks.variants import noted
-from vit_course.checks.verdict import CATALOGUE, fail, sentence
+from vit_course.checks.verdict import CATALOG, fail, sentence
 
 MOST_TENSORS, MOST_TITLES, MOST_TURNS = 3000, 5, 24
 
@@ -207,7 +207,7 @@ class Progress:
         if not self.seen:
             return ""
         found = [stage for group in self.groups for stage in group if stage in self.right]
-        titles = {stage: CATALOGUE["stages"][stage][0] for stage in found[-MOST_TITLES:]}
+        titles = {stage: CATALOG["stages"][stage][0] for stage in found[-MOST_TITLES:]}
         titles |= {s: sentence("far.in_parts", stage=title) for s, title in titles.items() if s in self.in_parts}
         names = ", ".join(titles.values())
         names = sentence("far.earlier", right=names) if len(found) > MOST_TITLES else names
@@ -215,7 +215,7 @@ class Progress:
             return sentence("far.all", right=names)
         key = "up_to" if found else "nothing"
         key += "_sometimes" if self.missing[0] in self.sometimes else ""
-        missing, look = CATALOGUE["stages"][self.missing[0]]
+        missing, look = CATALOG["stages"][self.missing[0]]
         return sentence(f"far.{key}", right=names, missing=missing, look=look)
 
 

@@ -4,7 +4,7 @@ import html
 import tomllib
 from pathlib import Path
 
-CATALOGUE = tomllib.loads(Path(__file__).with_name("sentences.toml").read_text(encoding="utf-8"))
+CATALOG = tomllib.loads(Path(__file__).with_name("sentences.toml").read_text(encoding="utf-8"))
 
 
 class CheckFailed(AssertionError):
@@ -63,7 +63,7 @@ class Verdict(str):
 def sentence(key: str, **fields: object) -> str:
     """Return the sentence with this id, ``"section.name"``, with its fields filled in."""
     section, _, name = key.partition(".")
-    return CATALOGUE[section][name].format(**fields)
+    return CATALOG[section][name].format(**fields)
 
 
 def fail(key: str, detail: str = "", **fields: object) -> CheckFailed:
