@@ -77,12 +77,21 @@ def write_class(folder: Path, course: Path) -> Path:
     return folder
 
 
-def handed_in(source: Source, **changes):
-    """Return the student edition with right answers; ``changes`` are texts by cell id, with ``_`` for ``-``."""
+def handed_in(source: Source, *more: tuple, **changes):
+    """Return the student edition with right answers.
+
+    Args:
+        source: the assignment.
+        more: cells that are inserted one after the other, each with its place.
+        changes: texts by cell id, with ``_`` for ``-``; a cell whose text is None is gone.
+    """
     notebook = copy.deepcopy(student_edition(source))
     texts = SOLUTION | {id.replace("_", "-"): text for id, text in changes.items()}
     for each in notebook.cells:
         each.source = texts.get(each.id, each.source)
+    notebook.cells = [each for each in notebook.cells if each.source is not None]
+    for place, cell in more:
+        notebook.cells.insert(place, cell)
     return notebook
 
 

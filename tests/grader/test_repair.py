@@ -148,9 +148,8 @@ def test_an_edition_in_which_nothing_was_written(source, tmp_path):
 
 
 def test_own_cells_stay_in_their_order(source, tmp_path):
-    notebook = handed_in(source)
-    for number, place in enumerate((0, 4, 4, 9, 13)):
-        notebook.cells.insert(place, new_code_cell(f"mine = {number}"))
+    mine = [(place, new_code_cell(f"mine = {number}")) for number, place in enumerate((0, 4, 4, 9, 13))]
+    notebook = handed_in(source, *mine)
     made, notes = repaired(source, notebook, tmp_path)
     theirs = [cell.source for cell in notebook.cells if cell.cell_type == "code" and not cell.id.endswith("-test")]
     graded = [cell.source for cell in made.cells if cell.cell_type == "code" and not nbgrader_of(cell).get("points")]
@@ -158,64 +157,43 @@ def test_own_cells_stay_in_their_order(source, tmp_path):
     assert notes == []
 
 
-def handed_in_with(source, changes, *more):
-    """Return what was handed in with other texts; a cell whose text is None is gone, and more cells are inserted."""
-    notebook = handed_in(source, **changes)
-    notebook.cells = [cell for cell in notebook.cells if cell.source is not None]
-    for place, cell in more:
-        notebook.cells.insert(place, cell)
-    return notebook
-
-
-TWICE = SOLUTION["double"]
-TWICE_BELOW = f"import torch\n\nfrom vit_course import checks\n\n\n{TWICE}"
-
-
-@pytest.mark.parametrize(
-    ("changes", "code", "note"),
-    [
-        (dict(double=""), "", None),
-        (dict(double="", double_test=TWICE), "", "the check of Task 1 had been changed"),
-        (dict(double=None, setup=TWICE_BELOW), TWICE_BELOW, "the given cell setup (Assignment 1) had been changed"),
-        # the stub does not come back: it would stand behind the student's own function and take its name
-        (dict(double=None), None, "the cell for the code of Task 1 (double) was not found"),
-    ],
-)
-def test_code_in_another_cell_is_found_or_stays_there(source, tmp_path, changes, code, note):
-    made, notes = repaired(source, handed_in_with(source, changes), tmp_path)
-    assert_is_whole(source, made, may_lack={"double"})
-    assert by_name(made).get("double", {}).get("source") == code
-    assert [each.removesuffix("; the original counts") for each in notes] == ([note] if note else [])
-    texts = [cell.source for cell in made.cells]
-    assert all(texts.count(text) == 1 for text in changes.values() if text)
-
-
+CODE, WRITTEN = "double", "experiment-answer"
+TWICE = SOLUTION[CODE]
+BELOW = f"import torch\n\nfrom vit_course import checks\n\n\n{TWICE}"
+CHANGED = "the {} had been changed; the original counts"
 STUB = dict(experiment_answer=TEXT_STUB)
 QUESTION = "## Experiment · Growth\n\nWhich grows faster? Give a reason.\n\n"
-OTHER, LABEL = "No, the double.", {"nbgrader": {"grade_id": "experiment-answer"}}
+OTHER, LABEL = "No, the double.", {"nbgrader": {"grade_id": WRITTEN}}
 ELSEWHERE = "the written answer of Experiment stood in another cell; it was taken from there"
 LOST = "the written answer of Experiment could not be found; look it up by hand"
 SEVERAL = "2 written answers to Experiment; all are shown, one below the other"
 
 
 @pytest.mark.parametrize(
-    ("changes", "more", "answer", "note"),
+    ("where", "changes", "more", "text", "note"),
     [
-        (STUB, [], TEXT_STUB, None),
-        (dict(experiment_answer="", experiment_task=QUESTION + ANSWER), [], QUESTION + ANSWER, ELSEWHERE),
-        (STUB, [(-1, new_markdown_cell(ANSWER))], ANSWER, ELSEWHERE),
-        (dict(experiment_answer=None), [], NOT_FOUND, LOST),
-        (STUB, [(99, new_markdown_cell(OTHER))], NOT_FOUND, LOST),  # below the last heading
-        (STUB, [(-1, new_code_cell("# No,\n\n  # the double."))], NOT_FOUND, LOST),
-        ({}, [(99, new_markdown_cell(OTHER, metadata=LABEL))], f"{ANSWER}\n\n{OTHER}", SEVERAL),
+        (CODE, dict(double=""), [], "", None),
+        (CODE, dict(double="", double_test=TWICE), [], "", CHANGED.format("check of Task 1")),
+        (CODE, dict(double=None, setup=BELOW), [], BELOW, CHANGED.format("given cell setup (Assignment 1)")),
+        # the stub does not come back: it would stand behind the student's own function and take its name
+        (CODE, dict(double=None), [], None, "the cell for the code of Task 1 (double) was not found"),
+        (WRITTEN, STUB, [], TEXT_STUB, None),
+        (WRITTEN, dict(experiment_answer="", experiment_task=QUESTION + ANSWER), [], QUESTION + ANSWER, ELSEWHERE),
+        (WRITTEN, STUB, [(-1, new_markdown_cell(ANSWER))], ANSWER, ELSEWHERE),
+        (WRITTEN, dict(experiment_answer=None), [], NOT_FOUND, LOST),
+        (WRITTEN, STUB, [(99, new_markdown_cell(OTHER))], NOT_FOUND, LOST),  # below the last heading
+        (WRITTEN, STUB, [(-1, new_code_cell("# No,\n\n  # the double."))], NOT_FOUND, LOST),
+        (WRITTEN, {}, [(99, new_markdown_cell(OTHER, metadata=LABEL))], f"{ANSWER}\n\n{OTHER}", SEVERAL),
     ],
 )
-def test_an_answer_is_found_or_looked_up_by_hand(source, tmp_path, changes, more, answer, note):
-    made, notes = repaired(source, handed_in_with(source, changes, *more), tmp_path)
-    assert by_name(made)["experiment-answer"].source == answer
+def test_work_in_another_cell_is_found_or_looked_up_by_hand(source, tmp_path, where, changes, more, text, note):
+    made, notes = repaired(source, handed_in(source, *more, **changes), tmp_path)
+    assert_is_whole(source, made, may_lack={CODE})
+    assert by_name(made).get(where, {}).get("source") == text
     assert notes == ([note] if note else [])
     everything = "\n\n".join(cell.source for cell in made.cells)
-    assert all(everything.count(cell.source) == 1 for _, cell in more)
+    written = [cell.source for _, cell in more] + [each for each in changes.values() if each and where == CODE]
+    assert [everything.count(each) for each in written] == [1] * len(written)
 
 
 def test_pictures_of_an_answer_stay(source, tmp_path):
