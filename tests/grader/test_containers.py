@@ -19,13 +19,12 @@ from grader.confine import CONTAINERS, Limits
 
 HOARDS = {  # of 4 GiB, where 3 are allowed
     "files without a name": """
-        import os
         files = [os.memfd_create("hoard") for _ in range(64)]
         for file in files:
             os.write(file, bytes(2**26))
     """,
     "a file system of its own": """
-        import ctypes, os
+        import ctypes
         libc = ctypes.CDLL(None)
         if not os.fork():  # only a process of one thread may
             try:
@@ -56,7 +55,7 @@ def containers(confinement):
 
 def test_accidents_and_attacks_cost_their_own_points_and_nothing_is_left(container):
     stoppers = [cell for cell, _ in STOPPERS.values()]
-    harmless = [cell for name, cell in HARMLESS.items() if name != "write into other processes"]  # there are none
+    harmless = [cell for name, (cell, _) in HARMLESS.items() if name != "write into other processes"]  # there are none
     limits = Limits(cell_seconds=1, memory_bytes=2**30, restarts=len(stoppers))
     result = graded(PATCHIFY, *stoppers, *harmless, UNPATCHIFY, limits=limits, confinement=container)
     assert marks(result) == [True, True]

@@ -19,7 +19,7 @@ from grader.files import Stop
 SUBMISSIONS = {
     "right": [PATCHIFY, UNPATCHIFY],
     "wrong": [WRONG_PATCHIFY, UNPATCHIFY],
-    "exits": [PATCHIFY, "import os\nos._exit(3)", UNPATCHIFY],
+    "exits": [PATCHIFY, "os._exit(3)", UNPATCHIFY],
     "unfinished": [PATCHIFY],
 }
 MARKS = {"right": [True, True], "wrong": [False, True], "exits": [True, True], "unfinished": [True, False]}
