@@ -11,8 +11,9 @@ from subprocess import CompletedProcess
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from grader.__main__ import main
+from grader.gradebook import CLASS_SETTINGS
 from grader.release import student_edition
-from grader.source import ASSIGNMENTS, Source
+from grader.source import Source
 
 METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
@@ -67,12 +68,7 @@ def assignment(number):
 def write_class(folder: Path, course: Path) -> Path:
     """Make a class's folder with settings that name the small course."""
     folder.mkdir()
-    settings = (
-        "c = get_config()\n"
-        f"load_subconfig({str(ASSIGNMENTS / 'nbgrader_config.py')!r})\n"
-        f"c.CourseDirectory.root = {str(folder)!r}\n"
-        f"c.CourseDirectory.source_directory = {str(course / 'source')!r}\n"
-    )
+    settings = f"{CLASS_SETTINGS}c.CourseDirectory.source_directory = {str(course / 'source')!r}\n"
     (folder / "nbgrader_config.py").write_text(settings, encoding="utf-8")
     return folder
 

@@ -12,6 +12,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from textwrap import dedent
 
 import pytest
 from course import command, handed_in, put, rows_of, write_class
@@ -20,7 +21,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 from nbgrader.apps.api import NbGraderAPI
 from nbgrader.coursedir import CourseDirectory
 from support import wait_until
-from test_repair import DAMAGES, only
+from test_repair import DAMAGES
+from test_sandbox import TAMPERING, WRONG_PATCHIFY
 
 from grader.files import write_notebook
 from grader.gradebook import ClassFolder
@@ -44,9 +46,7 @@ def solved(assignment=FIRST, *, first="", damage=lambda notebook: None, **change
         changes: texts by cell id, with ``_`` for ``-``.
     """
     texts = {cell.id: cell.source for cell in worked_solution(SOURCES[assignment]).cells}
-    notebook = handed_in(SOURCES[assignment], **texts | changes)
-    if first:
-        notebook.cells.insert(0, new_code_cell(first))
+    notebook = handed_in(SOURCES[assignment], *[(0, new_code_cell(first))] * bool(first), **texts | changes)
     damage(notebook)
     return notebook
 
@@ -77,19 +77,7 @@ def patchify(images, patch_size):
             rows.append(images[:, :, y : y + patch_size, x : x + patch_size].reshape(b, -1))
     return torch.stack(rows, dim=1)
 """
-NAIVE = "def patchify(images, patch_size):\n    return images.reshape(len(images), -1, 3 * patch_size**2)"
-PATCHED = """
-import sys, torch, types
-torch.equal = torch.allclose = lambda *args, **options: True
-torch.testing.assert_close = lambda *args, **options: None
-torch.Tensor.__eq__ = lambda self, other: torch.ones(self.shape, dtype=torch.bool)
-fake = types.ModuleType("vit_course.checks")
-fake.__getattr__ = lambda name: lambda *args, **options: "right"
-sys.modules["vit_course.checks"] = fake
-import vit_course
-vit_course.checks = fake
-vit_course.patchify = lambda *args: None
-"""
+PATCHED = "import torch\n" + dedent(TAMPERING["torch"])
 FORGED = "import os\nfor k in range(3, 64):\n    try:\n        os.write(k, bytes(8))\n    except OSError:\n        pass"
 ENDLESS = "import time\nwhile True:\n    time.sleep(1)"  # it takes as long as one that computes, and nobody's processor
 VANDAL = """
@@ -110,15 +98,11 @@ CLASS = {
     "élise.n@x": (dict(damage=DAMAGES["no labels, no ids"], patchify=LOOPS), FULL, "the text told which"),
     "renamed": (dict(), FULL, "was named Final (2).ipynb"),
     "blank": (dict(damage=emptied), 0, ""),
-    "edited-checks": (
-        dict(damage=DAMAGES["easy checks"], patchify=BY_HEART),
-        WITHOUT_PATCHIFY,
-        "the check of Task 3 had been changed",
-    ),
+    "edited": (dict(damage=DAMAGES["easy checks"], patchify=BY_HEART), WITHOUT_PATCHIFY, "Task 3 had been changed"),
     "endless": (dict(first=ENDLESS, damage=headed), FULL, "cell 2 (the beginning): stopped after 20 s"),
     "exit": (dict(first="import os\nos._exit(0)", patchify=ENDS), WITHOUT_PATCHIFY, "test patchify-test: the process"),
     "borrowed": (dict(patchify="from vit_course import patchify"), WITHOUT_PATCHIFY, ""),
-    "patched": (dict(first=PATCHED, patchify=NAIVE), WITHOUT_PATCHIFY, ""),
+    "patched": (dict(first=PATCHED, patchify=dedent(WRONG_PATCHIFY)), WITHOUT_PATCHIFY, ""),
     "memory": (dict(first="hoard = [bytearray(2**28) for _ in range(1000)]"), FULL, ""),
     "forks": (dict(first="import os\nwhile True:\n    os.fork()"), FULL, ""),
     "flood": (dict(first="for _ in range(10**5):\n    print('x' * 1000)"), FULL, ""),
@@ -126,7 +110,7 @@ CLASS = {
     "vandal": (dict(first=VANDAL), FULL, ""),
     "syntax": (dict(patchify="def patchify(images, size:"), WITHOUT_PATCHIFY, "(Task 3): ended with SyntaxError"),
     "silent": (dict(experiment_answer="YOUR ANSWER HERE"), FULL, ""),
-    "lost": (dict(damage=only(lambda cell: cell.id != "experiment-answer")), FULL, "look it up by hand"),
+    "lost": (dict(experiment_answer=None), FULL, "look it up by hand"),
     "pipe": (dict(), 0, "not an ordinary file"),
     "broken-parts": (dict(assignment="assignment_07"), FULL, "my_vit.py: SyntaxError"),
 }
@@ -199,7 +183,7 @@ def test_the_feedback_says_why(graded):
     pages = {path.parts[-3]: path.read_text(encoding="utf-8") for path in folder.glob(f"feedback/*/{FIRST}/*.html")}
     assert pages.keys() == {student for student in CLASS if assignment_of(student) == FIRST}
     assert "(Score: 16.0 / 20.0)" in pages["honest1"]
-    for student in ("edited-checks", "syntax", "pipe"):
+    for student in ("edited", "syntax", "pipe"):
         assert CLASS[student][2] in pages[student]
     assert "renamed" not in pages["honest1"]  # whose notebook is the same is for the teacher only
 
@@ -225,9 +209,9 @@ def test_the_same_again_does_nothing(graded):
 def test_the_button_of_formgrader_does_the_same(graded):
     folder, _ = graded
     config = ClassFolder(folder).config
-    path = folder / "autograded" / "edited-checks" / FIRST / f"{FIRST}.ipynb"
+    path = folder / "autograded" / "edited" / FIRST / f"{FIRST}.ipynb"
     before = path.read_bytes()
-    result = NbGraderAPI(CourseDirectory(config=config), config=config).autograde(FIRST, "edited-checks")
+    result = NbGraderAPI(CourseDirectory(config=config), config=config).autograde(FIRST, "edited")
     assert result["success"], result
     assert path.read_bytes() == before
 

@@ -273,6 +273,7 @@ def test_where_nothing_works_grading_is_refused_with_what_to_install(machine, pr
     machine(**programs)
     with pytest.raises(confine.CannotConfine, match=cause):
         confine.choose()
+    assert "NOTHING confines" in str(confine.choose(unconfined=True))
 
 
 def test_a_container_takes_the_place_of_bubblewrap(machine):
@@ -284,8 +285,3 @@ def test_a_container_takes_the_place_of_bubblewrap(machine):
     assert "--volume=/folder:/folder:ro" in words
     chain = [confine.IMAGE, "env", "--chdir=/submission", "timeout", "--signal=KILL", "3600", "python3", "x"]
     assert words[-len(chain) :] == chain
-
-
-def test_without_confinement_it_is_said(machine):
-    machine()
-    assert "NOTHING confines" in str(confine.choose(unconfined=True))

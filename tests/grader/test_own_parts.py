@@ -24,30 +24,28 @@ def graded(own):
     return result.outputs[1][0]["text"], result.notes, result.answers["block"].passed
 
 
-@pytest.mark.parametrize("own", ["", "def patchify(images, patch_size):\n    ..."])
-def test_without_the_part_the_course_lends_it(own):
-    assert graded(own) == ("EncoderBlock: the course's own version\n", [], True)
-
-
-def test_a_right_part_is_used():
-    assert graded(RIGHT) == ("EncoderBlock: your own version, from my_vit.py\n", [], True)
+COURSES, OWN = "the course's own version", "your own version, from my_vit.py"
 
 
 @pytest.mark.parametrize(
-    ("own", "cause"),
+    ("own", "used", "cause"),
     [
-        (RIGHT.replace("eps=1e-06", "eps=1e-05"), "EncoderBlock: "),
-        (RIGHT + "\nimport os\nos._exit(3)", "ended itself"),
-        (RIGHT + "\nfrom grader import hidden", "ImportError: "),
-        (RIGHT + "\nfrom vit_course import VisionTransformer\nVisionTransformer()", "NameError: "),
+        ("", COURSES, None),
+        ("def patchify(images, patch_size):\n    ...", COURSES, None),
+        (RIGHT, OWN, None),
+        (RIGHT.replace("eps=1e-06", "eps=1e-05"), COURSES, "EncoderBlock: "),
+        (RIGHT + "\nimport os\nos._exit(3)", COURSES, "ended itself"),
+        (RIGHT + "\nfrom grader import hidden", COURSES, "ImportError: "),
+        (RIGHT + "\nfrom vit_course import VisionTransformer\nVisionTransformer()", COURSES, "NameError: "),
     ],
 )
-def test_a_wrong_or_hostile_file_costs_no_points_and_leaves_a_note(own, cause):
-    printed, (note,), passed = graded(own)
-    assert (printed, passed) == ("EncoderBlock: the course's own version\n", True)
-    assert note.startswith("my_vit.py: ")
-    assert note.endswith("; the course's version was used instead")
-    assert cause in note
+def test_a_right_part_is_used_and_a_wrong_or_hostile_file_costs_no_points(own, used, cause):
+    printed, notes, passed = graded(own)
+    assert (printed, passed, len(notes)) == (f"EncoderBlock: {used}\n", True, bool(cause))
+    for note in notes:
+        assert note.startswith("my_vit.py: ")
+        assert note.endswith("; the course's version was used instead")
+        assert cause in note
 
 
 def test_the_file_is_read_like_a_strangers(tmp_path):

@@ -9,16 +9,7 @@ from support import run_python
 from grader.classroom import check_source
 from grader.files import Stop, write_notebook
 from grader.release import CODE_STUB, TEXT_STUB, student_edition
-from grader.source import (
-    ASSIGNMENTS,
-    Source,
-    inside,
-    is_answer,
-    is_theirs,
-    load,
-    load_all,
-    worked_solution,
-)
+from grader.source import ASSIGNMENTS, Source, inside, is_answer, is_theirs, load, load_all, worked_solution
 
 SOURCES = load_all(ASSIGNMENTS / "source")
 every_assignment = pytest.mark.parametrize("name", SOURCES)

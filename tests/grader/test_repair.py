@@ -211,9 +211,7 @@ def test_pictures_of_an_answer_stay(source, tmp_path):
 
 
 def good(**changes):
-    return json.dumps(
-        dict(nbformat=4, nbformat_minor=5, metadata={}, cells=[{"cell_type": "code", "source": "1"}]) | changes
-    )
+    return json.dumps(dict(nbformat=4, cells=[dict(cell_type="code", source="1")]) | changes)
 
 
 @pytest.mark.parametrize(
