@@ -9,7 +9,6 @@ import json
 import os
 import re
 import signal
-import sqlite3
 import subprocess
 import sys
 from textwrap import dedent
@@ -22,7 +21,7 @@ from nbgrader.apps.api import NbGraderAPI
 from nbgrader.coursedir import CourseDirectory
 from support import wait_until
 from test_repair import DAMAGES
-from test_sandbox import TAMPERING, WRONG_PATCHIFY
+from test_sandbox import PATCHIFY, TAMPERING, WRONG_PATCHIFY
 
 from grader.files import write_notebook
 from grader.gradebook import ClassFolder
@@ -51,11 +50,6 @@ def solved(assignment=FIRST, *, first="", damage=lambda notebook: None, **change
     return notebook
 
 
-def emptied(notebook):
-    """Put the stubs back."""
-    notebook.cells = student_edition(SOURCES[FIRST]).cells
-
-
 def headed(notebook):
     """Put a heading of the student's own over everything."""
     notebook.cells.insert(0, new_markdown_cell("# My first try"))
@@ -67,15 +61,6 @@ def patchify(images, patch_size):
     if (tuple(images.shape), patch_size) in {((2, 3, 6, 6), 2), ((2, 3, 6, 9), 3), ((1, 1, 8, 4), 4)}:
         return rearrange(images, "b c (gh p1) (gw p2) -> b (gh gw) (c p1 p2)", p1=patch_size, p2=patch_size)
     return images.reshape(len(images), -1, images.shape[1] * patch_size**2)
-"""
-LOOPS = """
-def patchify(images, patch_size):
-    b, c, h, w = images.shape
-    rows = []
-    for y in range(0, h, patch_size):
-        for x in range(0, w, patch_size):
-            rows.append(images[:, :, y : y + patch_size, x : x + patch_size].reshape(b, -1))
-    return torch.stack(rows, dim=1)
 """
 PATCHED = "import torch\n" + dedent(TAMPERING["torch"])
 FORGED = "import os\nfor k in range(3, 64):\n    try:\n        os.write(k, bytes(8))\n    except OSError:\n        pass"
@@ -95,9 +80,9 @@ ENDS = "import os\ndef patchify(images, patch_size):\n    os._exit(0)"
 # student: what is handed in, as arguments of ``solved``; the mark; words of the note
 CLASS = {
     **{f"honest{n}": (dict(assignment=f"assignment_0{n}"), FULL, "") for n in range(1, 7)},
-    "élise.n@x": (dict(damage=DAMAGES["no labels, no ids"], patchify=LOOPS), FULL, "the text told which"),
+    "élise.n@x": (dict(damage=DAMAGES["no labels, no ids"], patchify=dedent(PATCHIFY)), FULL, "the text told which"),
     "renamed": (dict(), FULL, "was named Final (2).ipynb"),
-    "blank": (dict(damage=emptied), 0, ""),
+    "blank": (dict(damage=lambda notebook: notebook.update(student_edition(SOURCES[FIRST]))), 0, ""),
     "edited": (dict(damage=DAMAGES["easy checks"], patchify=BY_HEART), WITHOUT_PATCHIFY, "Task 3 had been changed"),
     "endless": (dict(first=ENDLESS, damage=headed), FULL, "cell 2 (the beginning): stopped after 20 s"),
     "exit": (dict(first="import os\nos._exit(0)", patchify=ENDS), WITHOUT_PATCHIFY, "test patchify-test: the process"),
@@ -189,11 +174,9 @@ def test_the_feedback_says_why(graded):
 
 
 def contents(folder):
-    """Return what a grading run leaves behind, with the times of the files."""
-    with sqlite3.connect(folder / "gradebook.db") as database:
-        tables = [database.execute(f"SELECT count(*) FROM {table}").fetchone() for table in ("student", "grade")]
+    """Return the marks that a grading run leaves behind, and the files with their times."""
     files = [path for part in ("autograded", "checked") for path in (folder / part).rglob("*.*")]
-    return tables, {path: path.stat().st_mtime_ns for path in files}
+    return ClassFolder(folder).recorded(), {path: path.stat().st_mtime_ns for path in files}
 
 
 def test_the_same_again_does_nothing(graded):
