@@ -33,7 +33,7 @@ ANSWER = "The square: $x^2 \\ge \\frac{1}{2}$, <script>alert(1)</script>"
 
 def graded(source, wrong=(), answer=ANSWER, notes=()):
     """Return a notebook as it comes out of the sandbox."""
-    notebook = copy.deepcopy(graded_edition(source))
+    notebook = graded_edition(source)
     for cell in notebook.cells:
         if is_test(cell) and cell.id in wrong:
             cell.outputs = [nbformat.v4.new_output("error", ename="Wrong", evalue="no", traceback=["no"])]
