@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent, indent
@@ -481,13 +481,11 @@ WORK = "start = time.process_time()\nwhile time.process_time() < start + 1: pass
 def more_work_than_cores():
     """Let others compute, so that a cell that computes for 1 s takes much longer by the clock."""
     busy = [sys.executable, "-c", "while True: pass"]  # in sessions of their own, among which Linux shares its cores
-    others = [subprocess.Popen(busy, start_new_session=True) for _ in range(3 * os.cpu_count())]
-    try:
+    with ExitStack() as others:
+        for _ in range(3 * os.cpu_count()):
+            other = others.enter_context(subprocess.Popen(busy, start_new_session=True))
+            others.callback(other.kill)
         yield
-    finally:
-        for other in others:
-            other.kill()
-            other.wait()
 
 
 def test_time_in_which_others_compute_does_not_count():
