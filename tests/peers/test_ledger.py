@@ -3,70 +3,64 @@
 That one setting of Hugging Face's model is all in which it differs from ours, tests/lessons/test_appendix.py shows.
 """
 
+import re
+
+import pytest
 from timm.models.vision_transformer import VisionTransformer as Timms
 from torch import nn
 from torchvision.models import VisionTransformer as Torchvisions
 from transformers import ViTConfig, ViTForImageClassification
 
 SIZES = dict(image_size=96, patch_size=16, num_layers=2, num_heads=6, hidden_dim=384, mlp_dim=1536, num_classes=1000)
+HF_SIZES = dict(hidden_size=384, num_hidden_layers=2, num_attention_heads=6, intermediate_size=1536, num_labels=1000)
+BUILD = {
+    "torchvision": lambda: Torchvisions(**SIZES),
+    "timm": lambda: Timms(img_size=96, depth=2, num_heads=6, embed_dim=384),
+    "Hugging Face": lambda: ViTForImageClassification(ViTConfig(image_size=96, **HF_SIZES)),
+}
+# Where training starts: the standard deviation of every parameter but LayerNorm's, by a pattern of its name.
+STARTS = {
+    "torchvision": {
+        r"conv_proj\.weight": (3 * 16 * 16) ** -0.5,
+        r"encoder\.pos_embedding": 0.02,
+        r".*\.in_proj_weight": (2 / (3 * 384 + 384)) ** 0.5,
+        r".*\.mlp\.[03]\.weight": (2 / (384 + 1536)) ** 0.5,
+        r".*\.mlp\.[03]\.bias": 1e-6,
+        r".*\.out_proj\.weight": (3 * 384) ** -0.5,  # Linear's default, uniform in ±1/√d
+        r"class_token|heads\.head\.(weight|bias)|conv_proj\.bias|.*\.(in_proj_|out_proj\.)bias": 0,
+    },
+    "timm": {
+        r"patch_embed\.proj\.(weight|bias)": (3 * 768) ** -0.5,  # Conv2d's default, uniform in ±1/√(c·p·p)
+        r"cls_token": 1e-6,
+        r"pos_embed|head\.weight|blocks\.\d\.(attn\.(qkv|proj)|mlp\.fc[12])\.weight": 0.02,
+        r"head\.bias|blocks\.\d\.(attn\.(qkv|proj)|mlp\.fc[12])\.bias": 0,
+    },
+    "Hugging Face": {
+        r".*(\.cls_token|\.position_embeddings|(\.projection|\.[qkvo]_proj|\.fc[12]|classifier)\.weight)": 0.02,
+        r".*(\.projection|\.[qkvo]_proj|\.fc[12]|classifier)\.bias": 0,
+    },
+}
 
 
-def std_is(tensor, wanted, tolerance=0.03):
-    assert abs(tensor.std().item() / wanted - 1) < tolerance
-
-
-def zero(*tensors):
-    assert not any(tensor.any() for tensor in tensors)
-
-
-# Where training starts
-
-
-def test_torchvision_starts():
-    fresh = Torchvisions(**SIZES)
-    block = fresh.encoder.layers[0]
-    std_is(fresh.conv_proj.weight, (3 * 16 * 16) ** -0.5)
-    std_is(fresh.encoder.pos_embedding, 0.02)
-    attention, widen, narrow = block.self_attention, block.mlp[0], block.mlp[3]
-    for weight in (attention.in_proj_weight, widen.weight, narrow.weight):
-        std_is(weight, (2 / sum(weight.shape)) ** 0.5)
-    std_is(attention.out_proj.weight, (3 * 384) ** -0.5)  # Linear's default, uniform in ±1/√d
-    for linear in (widen, narrow):
-        std_is(linear.bias, 1e-6, 0.15)
-    zero(fresh.class_token, fresh.heads.head.weight, fresh.heads.head.bias)
-    zero(attention.in_proj_bias, attention.out_proj.bias, fresh.conv_proj.bias)
-
-
-def test_timm_starts():
-    fresh = Timms(img_size=96, depth=2, num_heads=6, embed_dim=384)
-    block = fresh.blocks[0]
-    std_is(fresh.patch_embed.proj.weight, (3 * 768) ** -0.5)  # Conv2d's default, uniform in ±1/√(c·p·p)
-    assert fresh.patch_embed.proj.weight.abs().max() <= 768**-0.5
-    std_is(fresh.pos_embed, 0.02)
-    std_is(fresh.cls_token, 1e-6, 0.15)
-    for linear in (block.attn.qkv, block.attn.proj, block.mlp.fc1, block.mlp.fc2, fresh.head):
-        std_is(linear.weight, 0.02)
-        zero(linear.bias)
-
-
-def test_hugging_face_starts():
-    sizes = dict(hidden_size=384, num_hidden_layers=2, num_attention_heads=6, intermediate_size=1536, image_size=96)
-    fresh = ViTForImageClassification(ViTConfig(**sizes, num_labels=1000))
-    embeddings, block = fresh.vit.embeddings, fresh.vit.layers[0]
-    std_is(embeddings.patch_embeddings.projection.weight, 0.02)
-    std_is(embeddings.cls_token, 0.02, 0.15)
-    std_is(embeddings.position_embeddings, 0.02)
-    attention, mlp = block.attention, block.mlp
-    for linear in (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj, mlp.fc1, mlp.fc2):
-        std_is(linear.weight, 0.02)
-        zero(linear.bias)
-    std_is(fresh.classifier.weight, 0.02)
-    zero(fresh.classifier.bias, embeddings.patch_embeddings.projection.bias)
-    assert ViTConfig().layer_norm_eps == 1e-12
-    assert {part.eps for part in fresh.modules() if isinstance(part, nn.LayerNorm)} == {1e-12}
+@pytest.mark.parametrize("library", STARTS)
+def test_where_training_starts(library):
+    fresh = BUILD[library]()
+    for name, parameter in fresh.named_parameters():
+        if not re.search("norm|ln", name):
+            (std,) = [std for pattern, std in STARTS[library].items() if re.fullmatch(pattern, name)]
+            tolerance = 0.03 if parameter.numel() > 10_000 else 0.15  # few numbers are drawn
+            assert parameter.std().item() == pytest.approx(std, rel=tolerance, abs=0), name
+            assert std or not parameter.any(), name
+    if library == "timm":
+        assert fresh.patch_embed.proj.weight.abs().max() <= 768**-0.5
 
 
 # What is computed; that the rest is as ours is in test_published_weights.py
+
+
+def test_hugging_face_s_layer_norms_have_an_eps_of_their_own():
+    norms = [part for part in BUILD["Hugging Face"]().modules() if isinstance(part, nn.LayerNorm)]
+    assert {part.eps for part in norms} == {ViTConfig().layer_norm_eps} == {1e-12}
 
 
 def test_torchvision_may_have_a_hidden_layer():
