@@ -45,25 +45,26 @@ def engine(explorer_page, new_page):
 @torch.no_grad()
 def expected(model, image):
     """Return the same tensors for one normalized image (1, c, h, w), by the course's modules and PyTorch."""
-    embedding = model.embedding
-    tokens = embedding(image)
+    embedding, tokens = model.embedding, model.embedding(image)
+    patch_tokens = embedding.patch_embedding(image)
     record = {
         "image": image,
         "patches": patchify(image, embedding.patch_embedding.patch_size),
-        "patch_tokens": embedding.patch_embedding(image),
+        "patch_tokens": patch_tokens,
         "positions": embedding.pos_embedding,
-        "tokens": torch.cat([embedding.class_token, embedding.patch_embedding(image)], dim=1),
+        "tokens": torch.cat([embedding.class_token, patch_tokens], dim=1),
         "embedding": tokens,
     }
     for number, block in enumerate(model.encoder.layers):
-        attention = block.self_attention
-        qkv = attention.qkv(block.ln_1(tokens))
-        query, key, value = rearrange(qkv, "b s (t heads e) -> t b heads s e", t=3, heads=attention.num_heads)
+        attention, normed = block.self_attention, block.ln_1(tokens)
+        query, key, value = rearrange(
+            attention.qkv(normed), "b s (t heads e) -> t b heads s e", t=3, heads=attention.num_heads
+        )
         outputs = F.scaled_dot_product_attention(query, key, value)
-        between = tokens + attention(block.ln_1(tokens))
+        between = tokens + attention(normed)
         hidden = block.mlp.linear_1(block.ln_2(between))
         of_layer = {
-            "ln_1": block.ln_1(tokens),
+            "ln_1": normed,
             "queries": query,
             "keys": key,
             "values": value,
@@ -71,7 +72,7 @@ def expected(model, image):
             "weights": attention_weights(query, key),
             "head_outputs": outputs,
             "merged": rearrange(outputs, "b heads s e -> b s (heads e)"),
-            "attention_output": attention(block.ln_1(tokens)),
+            "attention_output": attention(normed),
             "after_attention": between,
             "ln_2": block.ln_2(between),
             "mlp_hidden": hidden,
@@ -81,12 +82,11 @@ def expected(model, image):
         }
         record |= {f"layers.{number}.{name}": tensor for name, tensor in of_layer.items()}
         tokens = block(tokens)
+    read = model.encoder.ln(tokens)
+    record |= {"ln": read, "pooled": read[:, :1] if model.pool == "token" else read[:, 1:].mean(dim=1, keepdim=True)}
     logits = model(image)
-    read = model.encoder(embedding(image))
-    record["ln"] = read
-    record = {name: tensor[0] for name, tensor in record.items()}
-    record["pooled"] = read[:, 0] if model.pool == "token" else read[:, 1:].mean(dim=1)
-    return record | {"logits": logits, "probabilities": logits.softmax(dim=-1)}
+    of_image = {name: tensor[0] for name, tensor in record.items()}
+    return of_image | {"logits": logits, "probabilities": logits.softmax(dim=-1)}
 
 
 def decoded(text):

@@ -34,44 +34,21 @@ READ = f"""JSON.stringify([...document.querySelectorAll(".vit-figure")].map(
     figure => [figure.querySelector("[role=status]").textContent, figure.values && ({ENCODED})(figure.values)]))"""
 DIGITS = "explore.patches(sample.images[0])"
 BATCH = "explore.einops(letters)"
-PATTERNS = [  # operation, pattern, sizes, reduction: right ones, then one for each of einops' messages
-    ("rearrange", "c (gh p1) (gw p2) -> (gh gw) (c p1 p2)", "p1=16, p2=16", "mean"),
-    ("rearrange", "c (p1 gh) (p2 gw) -> c (gh p1) (gw p2)", "p1 = 16,p2=16,", "mean"),
-    ("rearrange", "c ... -> (...) c 1", "", "mean"),
-    ("reduce", "c (h 4) (w 2) -> c h w", "", "max"),
-    ("reduce", "c h w -> h w", "", "sum"),
-    ("reduce", "c h w -> ", "", "mean"),
-    ("reduce", "... c h w -> ... w ()", "", "min"),
-    ("repeat", "c h w -> h (n w) (c 2) 3", "n=3", "mean"),
-    ("rearrange", "c h w - h w c", "", "mean"),
-    ("rearrange", "c h w -> w h -> c", "", "mean"),
-    ("rearrange", "c h -> h c", "", "mean"),
-    ("rearrange", "... a b c d -> a b c d ...", "", "mean"),
-    ("rearrange", "c h w -> c h w d e", "", "mean"),
-    ("rearrange", "c h w -> c h w 2", "", "mean"),
-    ("rearrange", "c h w -> ... c h w", "", "mean"),
-    ("rearrange", "(... c) h w -> ... c h w", "", "mean"),
-    ("rearrange", "c h h -> c h", "", "mean"),
-    ("rearrange", "c h w. -> c h w", "", "mean"),
-    ("rearrange", "c ... ... -> c ...", "", "mean"),
-    ("rearrange", "c ((h) w) -> c h w", "", "mean"),
-    ("rearrange", "c h) w -> c h w", "", "mean"),
-    ("rearrange", "c (h w -> c h w", "", "mean"),
-    ("rearrange", "c h! w -> c h w", "", "mean"),
-    ("rearrange", "c 2h w -> c h w", "", "mean"),
-    ("rearrange", "c _h w -> c h w", "", "mean"),
-    ("rearrange", "c (a b) w -> c a b w", "", "mean"),
-    ("rearrange", "c (a b) w -> c a b w", "a=7", "mean"),
-    ("rearrange", "c h w -> c h w", "h=5", "mean"),
-    ("rearrange", "c h w -> c h w", "p1=5", "mean"),
-    ("rearrange", "c h w -> c h w", "h_=5", "mean"),
-    ("rearrange", "c h w -> c h w", "h=x", "mean"),
-    ("reduce", "c h w -> c k", "", "mean"),
-    ("reduce", "c h w 0 -> c", "", "mean"),
-    ("repeat", "c h w -> c h", "", "mean"),
-    ("repeat", "c h w -> c h w n", "", "mean"),
-    ("repeat", "c h w -> c h (n w)", "n=100000", "mean"),
-]
+# By operation and reduction, patterns with sizes after a bar: right ones, and one for each of einops' messages.
+PATTERNS = {
+    ("rearrange", "mean"): """
+        c (gh p1) (gw p2) -> (gh gw) (c p1 p2) | p1=16, p2=16; c (p1 gh) (p2 gw) -> c (gh p1) (gw p2) | p1 = 16,p2=16,;
+        c ... -> (...) c 1; c h w - h w c; c h w -> w h -> c; c h -> h c; ... a b c d -> a b c d ...;
+        c h w -> c h w d e; c h w -> c h w 2; c h w -> ... c h w; (... c) h w -> ... c h w; c h h -> c h;
+        c h w. -> c h w; c ... ... -> c ...; c ((h) w) -> c h w; c h) w -> c h w; c (h w -> c h w; c h! w -> c h w;
+        c 2h w -> c h w; c _h w -> c h w; c (a b) w -> c a b w; c (a b) w -> c a b w | a=7; c h w -> c h w | h=5;
+        c h w -> c h w | p1=5; c h w -> c h w | h_=5; c h w -> c h w | h=x""",
+    ("reduce", "max"): "c (h 4) (w 2) -> c h w",
+    ("reduce", "sum"): "c h w -> h w",
+    ("reduce", "min"): "... c h w -> ... w ()",
+    ("reduce", "mean"): "c h w -> ; c h w -> c k; c h w 0 -> c",
+    ("repeat", "mean"): "c h w -> h (n w) (c 2) 3 | n=3; c h w -> c h; c h w -> c h w n; c h w -> c h (n w) | n=100000",
+}
 STATES = {
     CALLS["attention"]: [
         dict(),
@@ -87,7 +64,11 @@ STATES = {
         dict(patch_size=12, order="(p1 p2 c)", selected=(3, 1)),
     ],
     DIGITS: [dict(patch_size=1, selected=(20, 27)), dict(patch_size=28, selected=(0, 0))],
-    CALLS["einops"]: [dict(operation=o, pattern=p, sizes=s, reduction=r) for o, p, s, r in PATTERNS],
+    CALLS["einops"]: [
+        dict(operation=operation, reduction=reduction, pattern=pattern.lstrip(), sizes=sizes)
+        for (operation, reduction), cases in PATTERNS.items()
+        for pattern, _, sizes in (case.partition(" | ") for case in cases.split(";"))
+    ],
     BATCH: [dict(), dict(pattern="(b1 b2) c h w -> (b1 h) (b2 w) c", sizes="b1=2", selected=(2, 1))],
     CALLS["head_ablation"]: [dict(), dict(off=[(1, 2)]), dict(off=[(0, 0), (0, 3), (3, 1)])],
 }
