@@ -12,12 +12,13 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from einops import EinopsError, rearrange
+from einops import EinopsError
+from einops.layers.torch import Rearrange
 from lessons.running import notebook
-from support import assert_equal, randn, randomize_
+from support import assert_equal, parameter_count, randn, randomize_
 from torch import nn
 
-from vit_course import EncoderBlock, ImageEmbedding, VisionTransformer, patchify, rewritten, transfer
+from vit_course import EncoderBlock, ImageEmbedding, VisionTransformer, rewritten, transfer
 from vit_course.checks.exercises import FoundBlock
 from vit_course.data import load_dataset
 from vit_course.training import evaluate
@@ -47,26 +48,19 @@ def test_what_a1_says_about_a_class_token_of_another_width(lesson):
 
 
 def test_what_a2_says_about_patches_that_are_counted_by_area():
-    projection, count = rewritten.linear_patches(3, 64, 16, "(c p1 p2)"), 100 * 100 // 16**2
-    assert (count, (100 // 16) ** 2) == (39, 36)
-    published = rewritten.TokenEmbedding(projection, count, 64)
-    assert published.positions.shape == (1, 40, 64)
-    with pytest.raises(EinopsError):
-        published(torch.zeros(1, 3, 100, 100))
-    with pytest.raises(ValueError, match="image_size must be divisible by patch_size=16"):
-        rewritten.image_embedding(img_size=100, patch_size=16, emb_dim=64)
-
-
-def test_without_an_error_item_2_of_a2_can_ignore_pixels():
-    count = 33 * 33 // 16**2
-    assert count == (33 // 16) ** 2 == 4
-    by_conv = rewritten.TokenEmbedding(rewritten.conv_patches(3, 8, 16), count, 8)
-    images = torch.rand(1, 3, 33, 33)
+    """One too many for the positions, an error; or as many, and without an error pixels can be ignored."""
+    for side, by_area, fitting in ((100, 39, 36), (33, 4, 4)):
+        assert (side * side // 16**2, (side // 16) ** 2) == (by_area, fitting)
+        published = rewritten.TokenEmbedding(rewritten.linear_patches(3, 8, 16, "(c p1 p2)"), by_area, 8)
+        assert published.positions.shape == (1, by_area + 1, 8)
+        with pytest.raises(EinopsError):
+            published(torch.zeros(1, 3, side, side))
+    by_conv, images = rewritten.TokenEmbedding(rewritten.conv_patches(3, 8, 16), 4, 8), torch.rand(1, 3, 33, 33)
     changed = images.clone()
     changed[:, :, 32], changed[..., 32] = 0, 0
     assert torch.equal(by_conv(images), by_conv(changed))
-    with pytest.raises(EinopsError):
-        rewritten.TokenEmbedding(rewritten.linear_patches(3, 8, 16, "(c p1 p2)"), count, 8)(images)
+    with pytest.raises(ValueError, match="image_size must be divisible by patch_size=16"):
+        rewritten.image_embedding(img_size=100, patch_size=16, emb_dim=64)
 
 
 def test_a_model_learns_from_positions_drawn_from_the_standard_normal_distribution():
@@ -90,37 +84,36 @@ class NormBlock(EncoderBlock):
         return self.mlp(self.ln_2(x + self.self_attention(self.ln_1(x))))
 
 
-@pytest.mark.parametrize("name", ["EncoderBlock", "ListBlock", "NormBlock"])
-def test_what_a2_says_about_the_collapse_of_the_tokens(lesson, name):
+@pytest.mark.parametrize(
+    ("name", "distance"), [("EncoderBlock", "8.71%"), ("ListBlock", "0.00%"), ("NormBlock", "0.00%")]
+)
+def test_what_a2_says_about_the_collapse_of_the_tokens(lesson, name, distance):
     """The distance after 16 blocks, and how long attention's output is next to the last block's input."""
-    kinds = dict(EncoderBlock=EncoderBlock, ListBlock=lesson.ListBlock, NormBlock=NormBlock)
+    kind = dict(EncoderBlock=EncoderBlock, ListBlock=lesson.ListBlock, NormBlock=NormBlock)[name]
     change = lesson.relative_change
     torch.manual_seed(0)
     embedding = ImageEmbedding(image_size=96, patch_size=16, hidden_dim=32)
     x, shares, spreads, alike = embedding(lesson.images.float()), [], [], []
     for _ in range(16):
-        block = kinds[name](hidden_dim=32, num_heads=4, mlp_dim=128)
+        block = kind(hidden_dim=32, num_heads=4, mlp_dim=128)
         added = block.self_attention(block.ln_1(x))
         shares.append((added.norm() / x.norm()).item())
         alike.append(change(added.mean(dim=1, keepdim=True), added))
         spreads.append(x.std().item())
         x = block(x)
-    distance = f"{change(x.mean(dim=1, keepdim=True), x):.2%}"
+    assert f"{change(x.mean(dim=1, keepdim=True), x):.2%}" == distance
+    assert max(alike) < 0.03  # nearly the same vector for every token
     if name == "EncoderBlock":
         assert shares[-1] < 0.3 < 1 < shares[0]
         assert spreads[-1] > 5 * spreads[0]
     elif name == "ListBlock":
         assert shares[-1] > 2
         assert max(spreads) < 0.8
-    if name in ("EncoderBlock", "ListBlock"):
-        assert max(alike) < 0.03  # nearly the same vector for every token
-    wanted = {"EncoderBlock": "8.71%", "ListBlock": "0.00%", "NormBlock": "0.00%"}
-    assert distance == wanted[name]
 
 
 def test_attention_of_torch_returns_its_weights_after_dropout_too():
     torch.manual_seed(0)
-    attention, x = torch.nn.MultiheadAttention(64, 4, dropout=0.2, batch_first=True), torch.randn(2, 10, 64)
+    attention, x = nn.MultiheadAttention(64, 4, dropout=0.2, batch_first=True), torch.randn(2, 10, 64)
     in_train_mode, in_eval_mode = (attention.train(mode)(x, x, x)[1].sum(dim=-1) for mode in (True, False))
     torch.testing.assert_close(in_eval_mode, torch.ones(2, 10))
     assert in_train_mode.min() < 0.95
@@ -130,8 +123,7 @@ def test_what_a5_says_about_rearrange_alone_and_about_the_mask(lesson):
     images = torch.zeros(1, 3, 224, 224)
     alone, projection = rewritten.linear_patches(3, 768, 16, "(p1 p2 c)")[:1], rewritten.PatchEmbedding().projection
     assert alone(images).shape == projection(images).shape == (1, 196, 768)
-    counts = [sum(parameter.numel() for parameter in layer.parameters()) for layer in (alone, projection)]
-    assert counts == [0, 590_592]
+    assert (parameter_count(alone), parameter_count(projection)) == (0, 590_592)
     assert not hasattr(torch.Tensor, "mask_fill")
 
 
@@ -155,7 +147,7 @@ def test_what_the_reader_ranks_the_details_by(lesson):
     """Every variance that eps is added to is above 0.01, and GELU's tanh form is off by at most 0.0005."""
     fashion, variances = lesson.fashion, []
     for part in fashion.modules():
-        if isinstance(part, torch.nn.LayerNorm):
+        if isinstance(part, nn.LayerNorm):
             part.register_forward_hook(lambda _, inputs, __: variances.append(inputs[0].var(-1, correction=0).min()))
     fashion(lesson.clothes)
     assert len(variances) == 9
@@ -164,20 +156,16 @@ def test_what_the_reader_ranks_the_details_by(lesson):
     assert (F.gelu(x) - F.gelu(x, approximate="tanh")).abs().max() < 0.0005
 
 
-def test_two_pairs_of_parameters_reveal_the_mistake_of_the_found_block(lesson):
+def test_two_pairs_of_parameters_reveal_the_mistake_of_the_found_block_and_the_answers_line_repairs_it(lesson):
     assert lesson.pairs == [(f"ln_{norm}.weight", f"ln_{norm}.bias") for norm in (1, 2)]
-
-
-def test_the_line_of_the_answer_repairs_the_found_block(lesson):
     source = inspect.getsource(FoundBlock.norm)
     wrong, line = "layer.weight * (centered * inverse + layer.bias)", "layer.weight * (centered * inverse) + layer.bias"
     assert any(f"return {line}`" in text for text in MARKDOWN)
     assert any(f"return {wrong}\n```" in text for text in MARKDOWN)
-    names = {"Tensor": torch.Tensor, "nn": torch.nn}
+    names = {"Tensor": torch.Tensor, "nn": nn}
     exec(textwrap.dedent(source).replace(wrong, line), names)
     repaired = type("Repaired", (FoundBlock,), {"norm": names["norm"]})(**lesson.block_sizes)
-    off, right, random = lesson.difference, lesson.right, lesson.random
-    assert off(repaired.double().eval(), right, random) < 1e-12
+    assert lesson.difference(repaired.double().eval(), lesson.right, lesson.random) < 1e-12
 
 
 def test_the_opening_counts_the_predictions_that_change(lesson):
@@ -187,28 +175,14 @@ def test_the_opening_counts_the_predictions_that_change(lesson):
 
 
 def test_the_post_and_our_model_order_the_mean_and_the_layer_norm_differently(lesson):
-    small, state = lesson.small, lesson.vit.state_dict()
     ours = VisionTransformer(**lesson.small_sizes, pool="mean").double().eval()
-    ours.load_state_dict(state)
-    assert_equal(lesson.norm_first, ours(small))
+    ours.load_state_dict(lesson.vit.state_dict())
+    assert_equal(lesson.norm_first, ours(lesson.small))
 
 
 # The classes of the five documents
 
 IMAGES = randn(3, 3, 8, 8)
-
-
-class Labml(nn.Module):
-    """labml's positions after the patches of the assignment's class, tokens first and back."""
-
-    def __init__(self):
-        super().__init__()
-        self.patches = nn.Linear(48, 16)
-        self.positions = rewritten.LearnedPositionalEmbeddings(16, 9)
-
-    def forward(self, images):
-        tokens = rearrange(self.patches(patchify(images, 4)), "b n d -> n b d")
-        return rearrange(self.positions(tokens), "n b d -> b n d")
 
 
 def every_class(lesson):
@@ -218,7 +192,8 @@ def every_class(lesson):
     yield "000 einops", with_tokens(by_linear)
     yield "000 einops, norms", with_tokens(lesson.norms_per_patch(*by_linear))
     yield "000 conv", with_tokens(rewritten.conv_patches(3, 16, 4))
-    yield "001 labml", Labml()
+    tokens_first = Rearrange("b c (gh p1) (gw p2) -> (gh gw) b (c p1 p2)", p1=4, p2=4)
+    yield "001 labml", nn.Sequential(tokens_first, nn.Linear(48, 16), rewritten.LearnedPositionalEmbeddings(16, 9))
     yield "001 assignment", rewritten.image_embedding(3, 8, 4, 16)
     yield "003", lesson.VitInputLayer(3, 16, 2, 8)
     yield "004 embedding", rewritten.PatchEmbedding(3, 4, 16, 8)
