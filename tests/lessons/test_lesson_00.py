@@ -20,13 +20,11 @@ def test_the_first_of_the_six_answers_is_wrong_and_no_other(lesson):
 
 
 def test_the_exercise_reports_the_mistake_that_the_text_suggests(lesson):
-    checks = lesson.checks
-
     def negative(images):
         return -images
 
-    with pytest.raises(checks.CheckFailed, match="minus 1"):
-        checks.exercise(negative)
+    with pytest.raises(lesson.checks.CheckFailed, match="minus 1"):
+        lesson.checks.exercise(negative)
 
 
 def test_the_change_that_the_text_suggests_breaks_the_checkpoint(lesson):
@@ -40,11 +38,10 @@ def test_the_loop_finds_the_factor_that_turns_one_into_three(lesson):
 
 def test_every_package_that_the_course_installs_is_looked_for(lesson):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    packages = {Requirement(each).name for each in project["dependencies"]}
-    packages |= {Requirement(each).name for each in project["optional-dependencies"]["notebooks"]}
-    runs_the_cell, of_the_appendix = {"ipykernel", "jupyterlab"}, {"transformers"}
-    modules = {package.replace("scikit-learn", "sklearn") for package in packages - runs_the_cell - of_the_appendix}
-    assert set(lesson.needed) == modules | {"vit_course"}
+    installed = project["dependencies"] + project["optional-dependencies"]["notebooks"]
+    modules = {Requirement(each).name.replace("scikit-learn", "sklearn") for each in installed}
+    run_the_cell, of_the_appendix = {"ipykernel", "jupyterlab"}, {"transformers"}
+    assert set(lesson.needed) == modules - run_the_cell - of_the_appendix | {"vit_course"}
 
 
 def test_the_results_of_the_recorded_runs():

@@ -12,22 +12,17 @@ def test_the_figure_of_one_head_has_the_matrices_of_the_code(lesson):
         assert torch.equal(torch.tensor(matrix).float(), getattr(lesson, f"to_{name}"))
 
 
-def test_softmax_saturates_without_the_division(lesson):
+def test_without_the_division_the_softmax_saturates_and_there_gradients_vanish(lesson):
     largest = lesson.random_scores.softmax(dim=-1).amax(dim=-1)
     assert round(largest.median().item(), 2) == 0.81
-
-
-def test_gradients_vanish_where_the_softmax_is_saturated(lesson):
-    value, upstream = lesson.random_value, lesson.upstream
     ranges = []
     for root in (1, 8):
         scores = (lesson.random_scores / root).requires_grad_()
         weights = scores.softmax(dim=-1)
-        (weights @ value).backward(upstream)
+        (weights @ lesson.random_value).backward(lesson.upstream)
         lengths = scores.grad.norm(dim=-1)
         ranges.append((round(lengths.min().item(), 4), round(lengths.max().item(), 1)))
-        shortest = lengths < 0.05
-        assert (weights.amax(dim=-1)[shortest] > 0.98).all()
+        assert (weights.amax(dim=-1)[lengths < 0.05] > 0.98).all()
     assert ranges[0] == (0.0001, 5.5)
     assert (round(ranges[1][0], 1), ranges[1][1]) == (1.0, 4.4)
 
