@@ -152,7 +152,6 @@ def problems_in_both_looks(page: Page) -> list[str]:
 
 WATCH_SHIFTS = """
     window.shift = 0;
-    new PerformanceObserver(list => {
-        for (const entry of list.getEntries()) window.shift += entry.value;
-    }).observe({type: "layout-shift", buffered: true});
+    new PerformanceObserver(list => list.getEntries().forEach(entry => { window.shift += entry.value; }))
+        .observe({type: "layout-shift", buffered: true});
 """

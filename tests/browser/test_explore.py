@@ -31,7 +31,7 @@ CALLS = {
 HEAD = """<html lang="en"><meta name="viewport" content="width=device-width">
 <style>[data-theme="dark"] { background: #14171d; }</style>"""
 READ = f"""JSON.stringify([...document.querySelectorAll(".vit-figure")].map(
-    figure => [figure.querySelector("[role=status]").textContent, figure.values && ({ENCODED})(figure.values)]))"""
+    figure => [figure.querySelector("[role=status]").textContent, ({ENCODED})(figure.values ?? [])]))"""
 DIGITS = "explore.patches(sample.images[0])"
 BATCH = "explore.einops(letters)"
 # By operation and reduction, patterns with sizes after a bar: right ones, and one for each of einops' messages.
@@ -102,13 +102,11 @@ def write_page(path, views) -> str:
 def differences(page, views) -> list[str]:
     """Return the words of Python that the page has not, and name the figures whose values differ."""
     found = []
-    for (words, ours), view in zip(json.loads(page.evaluate(READ)), views, strict=True):
+    for (words, encoded), view in zip(json.loads(page.evaluate(READ)), views, strict=True):
         if words != view.text:
             found.append(f"{words} instead of {view.text}")
-        theirs = None if view.values is None else view.values.flatten().float()
-        if (ours is None) != (theirs is None) or (
-            ours is not None and not torch.allclose(decoded(ours), theirs, rtol=1e-5, atol=1e-6)
-        ):
+        values, wanted = decoded(encoded), torch.empty(0) if view.values is None else view.values.flatten().float()
+        if values.shape != wanted.shape or not torch.allclose(values, wanted, rtol=1e-5, atol=1e-6):
             found.append(f"values of {view.kind}: {view.text}")
     return found
 

@@ -2,13 +2,13 @@
 
 import copy
 import gzip
-import json
 import re
 from urllib.parse import unquote
 
 import numpy as np
 import pytest
 import torch
+from lessons.running import notebook
 from PIL import Image
 from playwright.sync_api import expect
 from site_checks import DESKTOP, PHONE, WATCH_SHIFTS, problems_in_both_looks, too_wide, watch
@@ -145,8 +145,7 @@ def test_a_long_sum_shows_its_largest_products_and_on_request_the_others(page):
 def test_every_kind_of_number_has_its_arithmetic(page):
     """The last number of the arithmetic is the number that is explained, and its line of code is in the course."""
     sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "vit_course").glob("*.py"))
-    sources += "".join(json.dumps(path.read_text(encoding="utf-8")) for path in (ROOT / "notebooks").glob("05*.ipynb"))
-    sources = sources.replace('\\\\"', '"').replace('\\"', '"')
+    sources += "".join(cell.source for cell in notebook("05").cells)
     codes = {}
     for name, tensor in RECORD.items():
         part = name.split(".")[-1]

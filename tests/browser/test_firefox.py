@@ -18,11 +18,7 @@ LISTENS = re.compile(r"WebDriver BiDi listening on (ws://\S+)")
 
 
 class Firefox:
-    """A tab.
-
-    Attributes:
-        problems: errors and warnings of the pages, as they are told; read after a command.
-    """
+    """A tab; in ``problems`` are errors and warnings of its pages, as they are told; read after a command."""
 
     def __init__(self, connection: websocket.WebSocket) -> None:
         self.connection, self.problems, self.commands = connection, [], 0

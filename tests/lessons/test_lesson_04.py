@@ -1,22 +1,14 @@
 """What the sentences of lesson 4 say about its numbers."""
 
 import torch.nn.functional as F
-from support import parameter_count
 
 
-def test_the_class_token_is_small_and_patch_tokens_are_not(lesson):
+def test_the_class_token_is_small_and_normed_over_tokens_the_mean_of_the_others_with_the_opposite_sign(lesson):
     deviations = lesson.tokens.std(dim=-1)
     assert abs(deviations[:, 0].mean() - 0.02) < 0.002
     assert abs(deviations[:, 1:].mean() - 0.6) < 0.05
-
-
-def test_over_tokens_the_class_token_shows_the_mean_with_the_opposite_sign(lesson):
     letter, wrong = lesson.letter, lesson.normed["over tokens"]
     assert F.cosine_similarity(wrong[0, 0], -letter[0].mean(dim=0), dim=0) > 0.8
-
-
-def test_the_recap_counts_the_parameters_of_a_block(lesson):
-    assert parameter_count(lesson.encoder.layers[0]) == 7_087_872
 
 
 def test_the_letter_survives_dropout_on_the_branch_only(lesson):

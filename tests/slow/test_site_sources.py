@@ -55,17 +55,14 @@ def test_a_published_site_has_the_repositorys_address_in_its_commands(monkeypatc
 
 def section(notebook, anchor: str) -> str:
     """Return all that a reader sees in a section: text, code, outputs."""
-    found, inside = [], False
+    shown = []
     for cell in nbformat.read(notebook, as_version=4).cells:
-        is_code = cell.cell_type == "code"
-        for piece in [cell.source] if is_code else re.split(r"^(## .*)$", cell.source, flags=re.MULTILINE):
-            if not is_code and piece.startswith("## "):
-                inside = site_links.lab_anchor(piece.removeprefix("## ")) == anchor
-            elif inside:
-                found.append(piece)
-        if is_code and inside:
-            found += [output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.outputs]
-    return "\n".join(found)
+        outputs = cell.get("outputs", [])
+        printed = [output.get("text") or output.get("data", {}).get("text/plain", "") for output in outputs]
+        shown += [cell.source, *printed]
+    _, *parts = re.split(r"^## ", "\n".join(shown), flags=re.MULTILINE)
+    sections = {site_links.lab_anchor(heading): text for heading, _, text in (part.partition("\n") for part in parts)}
+    return sections.get(anchor, "")
 
 
 def test_every_figure_of_the_errata_is_in_the_section_that_its_row_names():
@@ -104,10 +101,9 @@ def test_the_first_cell_of_a_colab_copy_makes_the_lesson_run(tmp_path):
     setup = next(cell.source for cell in cells if cell.cell_type == "code")
     told = "tuple(load_test_images().shape), vit_course.__file__, open('my_vit.py').read(), Path.cwd()"
     shown = f"import vit_course; print({told})"
-    git = [(f"url.{ROOT.as_uri()}.insteadOf", EXAMPLE.address), ("safe.directory", "*")]
-    environment = os.environ | {"PYTHONPATH": str(stand_ins), "MPLBACKEND": "agg", "GIT_CONFIG_COUNT": str(len(git))}
-    for number, (key, value) in enumerate(git):
-        environment |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    git = tmp_path / "gitconfig"
+    git.write_text(f'[url "{ROOT.as_uri()}"]\ninsteadOf = {EXAMPLE.address}\n[safe]\ndirectory = *\n')
+    environment = os.environ | dict(PYTHONPATH=str(stand_ins), MPLBACKEND="agg", GIT_CONFIG_GLOBAL=str(git))
     mounts = f"Path({str(drive)!r}).mkdir(parents=True)"
     done = run_python("-c", "\n".join([first, mounts, first, setup, shown]), cwd=content, env=environment)
     assert done.returncode == 0, done.stderr
@@ -147,15 +143,10 @@ def test_what_comes_from_elsewhere_is_unchanged():
     assert found == sums
 
 
-def written(formula: nodes.math | nodes.math_block) -> str:
-    """Return what the site makes of a formula."""
+def test_a_formula_of_its_own_can_break_and_has_its_number():
     page = SimpleNamespace(body=[])
     with pytest.raises(nodes.SkipNode):
-        site_extension.write_formula(page, formula)
-    return "".join(page.body)
-
-
-def test_a_formula_of_its_own_can_break_and_has_its_number():
-    formula = written(nodes.math_block("", r"a = b, \qquad b = c \tag{6}"))
+        site_extension.write_formula(page, nodes.math_block("", r"a = b, \qquad b = c \tag{6}"))
+    formula = "".join(page.body)
     assert formula.count("<math ") == formula.count("</math>") == 2
     assert formula.index("<mi>a</mi>") < formula.index("<mi>c</mi>") < formula.index('<span class="eqno">(6)</span>')
