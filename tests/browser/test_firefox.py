@@ -4,7 +4,6 @@ Firefox is driven over WebDriver BiDi, because Playwright drives only a Firefox 
 """
 
 import json
-import re
 import shutil
 import subprocess
 from contextlib import closing
@@ -13,8 +12,6 @@ import pytest
 import websocket
 from test_engine import IMAGES, MODEL, SAMPLE, assert_pytorch_s, expected
 from test_explore import CALLS, differences, every_state, made, write_page
-
-LISTENS = re.compile(r"WebDriver BiDi listening on (ws://\S+)")
 
 
 class Firefox:
@@ -68,7 +65,7 @@ def firefox(tmp_path_factory):
     command = [program, "--headless", "--no-remote", "--profile", profile, "--remote-debugging-port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
         try:
-            address = next(filter(None, map(LISTENS.search, process.stderr)))[1]
+            address = next(line for line in process.stderr if "WebDriver BiDi listening on ws://" in line).split()[-1]
             options = dict(suppress_origin=True, timeout=120)
             with closing(websocket.create_connection(f"{address}/session", **options)) as connection:
                 tab = Firefox(connection)

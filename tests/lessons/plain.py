@@ -6,31 +6,27 @@ import textwrap
 from collections.abc import Callable
 
 
-class Plain(ast.NodeTransformer):
-    """Take away what a reader does not write."""
+def plain(source: str) -> str:
+    """Return code without what a reader does not write."""
+    tree = ast.parse(textwrap.dedent(source))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg):
+            node.annotation = None
+        elif isinstance(node, ast.FunctionDef):
+            node.returns = None
+        if isinstance(getattr(node, "body", None), list):
+            node.body = [statement for statement in node.body if not is_left_out(statement)]
+    return ast.unparse(tree)
 
-    def visit_arg(self, node: ast.arg) -> ast.arg:
-        node.annotation = None
-        return node
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        node.returns = None
-        return self.visit_ClassDef(node)
-
-    def visit_ClassDef(self, node):
-        self.generic_visit(node)
-        if ast.get_docstring(node) is not None:
-            node.body = node.body[1:]
-        return node
-
-    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
-        return None if ast.unparse(node).startswith("arguments.") else node
-
-    def visit_If(self, node: ast.If) -> ast.If | None:
-        self.generic_visit(node)
-        return None if not node.body or isinstance(node.body[0], ast.Raise) else node
+def is_left_out(statement: ast.stmt) -> bool:
+    """Whether a statement is a docstring or checks arguments."""
+    if isinstance(statement, ast.If):
+        return all(isinstance(each, ast.Raise) or is_left_out(each) for each in statement.body)
+    words = ast.unparse(statement)
+    return isinstance(statement, ast.Expr) and words.startswith(("'", '"', "arguments."))
 
 
 def plain_source(reference: Callable) -> str:
     """Return the source of a part of the reference without what a reader does not write."""
-    return ast.unparse(Plain().visit(ast.parse(textwrap.dedent(inspect.getsource(reference)))))
+    return plain(inspect.getsource(reference))

@@ -191,8 +191,7 @@ def test_the_blocks_for_a_network_run_as_printed_on_local_files(lesson, tmp_path
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.hub, "load_state_dict_from_url", local_weights)
-    lines = "\n".join(names).encode()
-    monkeypatch.setattr(urllib.request, "urlopen", lambda address: io.BytesIO(lines))
+    monkeypatch.setattr(urllib.request, "urlopen", lambda address: io.BytesIO("\n".join(names).encode()))
     namespace = dict(vars(lesson))
     exec(PREPARE, namespace)
     exec(CLASSIFY, namespace)

@@ -14,7 +14,7 @@ from support import run_python
 from tools import site_extension, site_links
 from tools.clinic_pages import clinic_pages
 from tools.colab_copies import COURSE, write_copies
-from tools.site_links import ROOT, Repository, lessons, on_the_site
+from tools.site_links import CLINIC, ROOT, Repository, lessons, on_the_site
 
 DOCS = ROOT / "docs"
 EXAMPLE = Repository("example", "vit-course")
@@ -22,9 +22,9 @@ EXAMPLE = Repository("example", "vit-course")
 
 def test_every_case_of_the_bug_clinic_has_a_page_with_all_of_its_cells():
     pages = {path: json.loads(text)["cells"] for path, text in clinic_pages().items()}
-    index = pages.pop(site_links.CLINIC)
+    index = pages.pop(CLINIC)
     assert list(pages) == [site_links.case_page(number) for number in range(1, 13)]
-    whole = json.loads((ROOT / site_links.CLINIC).read_text("utf-8"))["cells"]
+    whole = json.loads((ROOT / CLINIC).read_text("utf-8"))["cells"]
     parts = [cell["id"] for page in (index, *pages.values()) for cell in page]
     assert sorted(parts) == sorted([*(cell["id"] for cell in whole), "cases"])
     for number, (path, cells) in enumerate(pages.items(), start=1):
@@ -34,10 +34,8 @@ def test_every_case_of_the_bug_clinic_has_a_page_with_all_of_its_cells():
         assert "\n## " not in text
         row = next(cell["source"] for cell in index if cell["id"] == "cases")
         assert f"/{path.removesuffix('.ipynb')}" in row.replace(".ipynb", "")
-        led = on_the_site(f"[here](#10.{number}-)", site_links.CLINIC)
-        assert (
-            led == f"[here](/{path})" == site_links.cases_on_their_pages(f"[here](/{site_links.CLINIC}#10.{number}-A)")
-        )
+        assert on_the_site(f"[here](#10.{number}-)", CLINIC) == f"[here](/{path})"
+        assert site_links.cases_on_their_pages(f"[here](/{CLINIC}#10.{number}-A)") == f"[here](/{path})"
 
 
 def test_a_published_site_has_the_repositorys_address_in_its_commands(monkeypatch):
