@@ -32,8 +32,6 @@ HEAD = """<html lang="en"><meta name="viewport" content="width=device-width">
 <style>[data-theme="dark"] { background: #14171d; }</style>"""
 READ = f"""JSON.stringify([...document.querySelectorAll(".vit-figure")].map(
     figure => [figure.querySelector("[role=status]").textContent, ({ENCODED})(figure.values ?? [])]))"""
-DIGITS = "explore.patches(sample.images[0])"
-BATCH = "explore.einops(letters)"
 # By operation and reduction, patterns with sizes after a bar: right ones, and one for each of einops' messages.
 PATTERNS = {
     ("rearrange", "mean"): """
@@ -63,13 +61,16 @@ STATES = {
         dict(patch_size=8, selected=(0, 11)),
         dict(patch_size=12, order="(p1 p2 c)", selected=(3, 1)),
     ],
-    DIGITS: [dict(patch_size=1, selected=(20, 27)), dict(patch_size=28, selected=(0, 0))],
+    "explore.patches(sample.images[0])": [dict(patch_size=1, selected=(20, 27)), dict(patch_size=28, selected=(0, 0))],
     CALLS["einops"]: [
         dict(operation=operation, reduction=reduction, pattern=pattern.lstrip(), sizes=sizes)
         for (operation, reduction), cases in PATTERNS.items()
         for pattern, _, sizes in (case.partition(" | ") for case in cases.split(";"))
     ],
-    BATCH: [dict(), dict(pattern="(b1 b2) c h w -> (b1 h) (b2 w) c", sizes="b1=2", selected=(2, 1))],
+    "explore.einops(letters)": [
+        dict(),
+        dict(pattern="(b1 b2) c h w -> (b1 h) (b2 w) c", sizes="b1=2", selected=(2, 1)),
+    ],
     CALLS["head_ablation"]: [dict(), dict(off=[(1, 2)]), dict(off=[(0, 0), (0, 3), (3, 1)])],
 }
 NAMES: dict = {}
