@@ -288,11 +288,11 @@ How accurate is a small Vision Transformer that is trained from scratch on two C
 reaches {fashion_mnist_best} on Fashion-MNIST and {cifar10_best} on CIFAR-10. The preset *quick* reaches
 {fashion_mnist_quick} on Fashion-MNIST.
 
-A preset is a named set of hyperparameters, of which each data set has its own version, described under [The
-commands](#the-commands). Each row of the table is one preset for one data set. Minutes and accuracies are medians over
-the seeds, with the lowest and the highest value in parentheses. All choices were made with validation images, which
-were held back from the training images, and each run used the test images once, at its end. The minutes include loading
-the data, the validation after every epoch, and the test. Other programs were running on the
+A preset is a named set of hyperparameters. Each data set has its own version of it, described under [The
+commands](#the-commands), and each row of the table is one preset for one data set. Minutes and accuracies are medians
+over the seeds, with the lowest and the highest value in parentheses. All choices were made with validation images,
+which were held back from the training images, and each run used the test images once, at its end. The minutes include
+loading the data, the validation after every epoch, and the test. Other programs were running on the
 [machines](#machines-and-logs), so the minutes are approximate: at another time, the same command can take twice as
 long.
 
@@ -302,9 +302,9 @@ long.
 
 The table compares *best* with five other plain ViTs that were trained from scratch on CIFAR-10. They have
 {min_sizes:.0f} to {max_sizes:.0f} times as many parameters. Their entries under *training* and *test accuracy* come
-from the linked pages. Fully trained, most of them surpass *best*. In a short time, they do not: we trained models of
-the same sizes on two cores for {min_minutes:.0f} to {max_minutes:.0f} minutes, about twice as long as *best*, with
-AdamW and with settings made for much longer training. They reached only {min_tests:.0f} to {max_tests:.0f}%.
+from the linked pages. Fully trained, most of them surpass *best*. Models of the same sizes did not in a short time: we
+trained them on two cores for {min_minutes:.0f} to {max_minutes:.0f} minutes, about twice as long as *best*, with AdamW
+and with settings made for much longer training, and they reached only {min_tests:.0f} to {max_tests:.0f}%.
 
 {published}
 
@@ -333,9 +333,10 @@ to 0.003, a value that we did not tune. *No positions* keeps the position embedd
 from this token instead of the mean, and *mirror images* flips half of the images. *Shifts* move an image by up to a
 pixel each way. To keep each run under a minute on one core, we shortened the training and fixed the number of epochs in
 advance. With the preset's four patches per image, there are 8 epochs instead of 20. Smaller patches mean more tokens
-and slower steps, so these rows have fewer epochs still. Accuracies are again medians with the lowest and the highest
-value in parentheses. They are measured on 5,000 validation images, which gives the accuracy of a single run a standard
-error of about 0.4 points. The differences are less noisy, because all runs are measured on the same images.
+and slower steps, so the rows of patches 7 and 4 have even fewer epochs. Accuracies are again medians with the lowest
+and the highest value in parentheses. They are measured on 5,000 validation images, which gives the accuracy of a single
+run a standard error of about 0.4 points. The differences are less noisy, because all runs are measured on the same
+images.
 
 {ablation}
 
@@ -364,13 +365,14 @@ After these four epochs, replacing Muon with AdamW costs most: 13 points, some o
 learning rate. With the same amount of computation, omitting the smaller images costs 8 to 9 points. Omitting the
 position embeddings costs 7 to 8, although *quick* hardly needs them for its four large patches. The cosine costs about
 4 points, and the class token instead of mean pooling 0.6 to 2.4. The other five changes make a difference of 1.2 points
-at most; only without weight decay is the accuracy lower with all three seeds, which among five changes may be chance.
+at most; only without weight decay is the accuracy lower with all three seeds, and when five changes are tested, one
+such result may well be chance.
 
 Four epochs are too few to overfit, so this table cannot show what the measures against overfitting are worth. For the
 next table, we trained every variant except the one with large images for the full 20 epochs, on one core and with seeds
-0 and 1. Its first row gives the validation accuracy of the five runs of *best* in the first table. They used two cores.
-This changes only the rounding, but rounding, too, changes the accuracy a little, so small differences in the last
-column mean nothing.
+0 and 1. Its first row summarizes the five runs of *best* in the first table; the last column compares each variant with
+those that have the same seeds. The runs of *best* used two cores instead of one. This affects only the rounding of the
+computation, but rounding, too, changes the accuracy a little, so small differences in the last column mean nothing.
 
 {full_ablation}
 
@@ -433,7 +435,7 @@ model, about = load_trained("fashion_mnist")
 | SHA-256 | `{sha256}` |
 
 **Limits.** The model was trained on product photographs from Zalando, published in 2017, that show ten kinds of
-clothes, shoes and bags. They are centered and upright, have no background, and were reduced to 28 × 28 gray pixels.
+clothes, shoes and bags. They are centered and upright on a black background, and were reduced to 28 × 28 gray pixels.
 The model assigns one of these ten classes to any image, often with high confidence. Two thirds of its errors are
 confusions among T-shirts, shirts, pullovers and coats. We trained this preset with one seed only, so we do not know
 how much its accuracy varies from seed to seed. The model is meant only for studying how such a model works.

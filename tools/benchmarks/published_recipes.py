@@ -189,7 +189,7 @@ RECIPES = {
         "default, would be slower",
         training="Adam with a constant learning rate of 3e-3; batches of 100",
         adapted="images are normalized with Fashion-MNIST's mean and standard deviation. We found the article's code "
-        "only in readers' copies",
+        "only in copies that its readers published",
         batch_size=100,
         normalized=True,
         model=vit_pytorch_model,

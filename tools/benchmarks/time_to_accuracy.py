@@ -68,18 +68,16 @@ def _notes(runs: Sequence[dict]) -> list[str]:
         if run["recipe"] != OURS
     ]
     return [
-        "*Quick* was made for short runs on Fashion-MNIST. Each entry in its row is a separate run, with one seed. "
-        "We chose the number of epochs so that the schedule ends at the time in the column; the preset has 20 epochs. "
-        "When other programs slowed a run down so much that it exceeded this time, we repeated it. Differences of a "
-        "few tenths of a point may be chance. Two of the published recipes were made for "
-        "other data sets, and two for much longer runs. Each of their rows is one run, which we stopped at the last "
-        f"time in the table: {report.listed(stopped)}. Rows of runs that had only begun say nothing about the final "
-        "accuracy. The clock stops while a model is validated, tested or saved. "
+        "*Quick* was made for short runs on Fashion-MNIST; the preset itself has 20 epochs. When other programs slowed "
+        "a run down so much that it exceeded its time, we repeated it. Differences of a few tenths of a point may be "
+        "chance. Two of the published recipes were made for other data sets, and two for much longer runs. At the last "
+        f"time in the table, we stopped them: {report.listed(stopped)}. A run that has only begun says nothing about "
+        "the accuracy that the complete recipe reaches. The clock stops while a model is validated, tested or saved. "
         f"All recipes train on the same {TRAIN_IMAGES:,} images, which are kept in memory.",
         "We reimplemented the published recipes and kept their model, initialization, dropout, optimizer, learning "
-        "rate, batch size and augmentation, except for the changes below. We made them as fast as we could: with a "
-        "fused optimizer, with images of one channel, by augmenting and resizing whole batches, and by writing out "
-        "the attention where that is faster than PyTorch's fused function.",
+        "rate, batch size and augmentation, except for the changes below. We made the "
+        "reimplementations as fast as we could: with a fused optimizer, with images of one channel, by augmenting and "
+        "resizing whole batches, and by writing out the attention where that is faster than PyTorch's fused function.",
         "\n".join(
             f"- **{recipe.title}**, published for {recipe.published_for}. *Model:* {recipe.architecture}. *Training:* "
             f"{recipe.training}. *Our changes:* {recipe.adapted}. *Code:* <{recipe.checked}>."
