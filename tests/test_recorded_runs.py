@@ -81,16 +81,16 @@ def test_the_page_concludes_from_the_whole_trainings_what_the_runs_show():
     gains = gains_in("full_ablation")
     points = {
         "no shifts": [-4.2, -4.0],
-        "cosine after the warm-up": [-1.5, -2.6],
+        "cosine after the warm-up": [-1.5, -2.6, -2.7],
         "no positions": [-6.0, -6.2],
-        "class token": [-1.2, -1.0],
+        "class token": [-1.2, -1.0, -0.8],
         "AdamW for all parameters": [-4.8, -5.0],
-        "no weight decay": [-0.5, -0.2],
+        "no weight decay": [-0.5, -0.2, -0.8],
         "no warm-up": [0.5, 0.3],
     }
     assert {change: [round(gain, 1) for gain in gains.pop(change)] for change in points} == points
     assert gains.keys() == {"no mirror images", "no label smoothing"}
-    assert all(first > 0 > second for first, second in gains.values())
+    assert all(first > 0 > second for first, second, *_ in gains.values())
 
 
 def test_best_reduces_the_photos_as_the_page_says():
