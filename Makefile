@@ -55,7 +55,8 @@ fresh: $(INSTALLED)  ## start a lesson over, LESSON=03, or one of its exercises,
 	@$(BIN)/python -m tools.my_course --fresh "$(LESSON)" --exercise "$(EXERCISE)"
 
 test: $(INSTALLED) $(if $(filter pinned,$(VERSIONS)),lint)  ## check the style, run the unit tests and all notebooks, and compare the outputs with the stored ones
-	$(PYTEST) $(PARALLEL) $(NBVAL) tests notebooks
+	@# one thread each: those of two notebooks that train at the same time slow each other down many times over
+	OMP_NUM_THREADS=1 $(PYTEST) $(PARALLEL) $(NBVAL) tests notebooks
 
 test-all: test $(PEERS_INSTALLED) $(CLASS_INSTALLED) $(SITE_INSTALLED)  ## the same, and also the lessons with worked solutions, other libraries' models, the grading of a class, a browser
 	PYTHONPATH=$(ENV)/peers $(PYTEST) tests/peers
