@@ -83,7 +83,7 @@ def test_the_profile_finds_each_groups_operators(few_peers, tmp_path):
 def test_the_page_is_what_the_logs_give():
     assert report.PAGE.read_text(encoding="utf-8") == report.page(), "run: python -m tools.benchmarks.report"
     log = report.load(report.TIME_TO_ACCURACY)
-    assert log == log | time_to_accuracy.summary(log["runs"])
+    assert log == log | time_to_accuracy.summary(log["runs"], log["settings"]["train_images"])
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -40,15 +40,13 @@ LIMITS = {  # notes on each command, by data set and preset, in the order of the
     ("cifar10", "long"): (
         "It trains with AdamW and the cosine schedule of lesson 6, and classifies from the class token. On two "
         "cores, *best* gets much further in little more than half the time. It uses Muon, another schedule, smaller "
-        "images in most "
-        "steps and the mean of the patch tokens, and it has two more blocks and twice as many epochs. For "
-        "comparison, tutorial 15 (above) reports about 90% for convolutional networks."
+        "images in most steps and the mean of the patch tokens, and it has two more blocks and twice as many epochs. "
+        "For comparison, tutorial 15 (above) reports about 90% for convolutional networks."
     ),
     ("cifar10", "best"): (
         "As in *quick* for Fashion-MNIST, Muon trains the matrices of the encoder, and the head reads the mean of the "
-        "patch tokens. Most "
-        "steps use smaller images, with 16 patches instead of 64. [The ablation](#an-ablation-of-best) describes this "
-        "and the learning-rate schedule, and shows what they are worth."
+        "patch tokens. Most steps use smaller images, with 16 patches instead of 64. [The "
+        "ablation](#an-ablation-of-best) describes this and the learning-rate schedule, and shows what they are worth."
     ),
 }
 

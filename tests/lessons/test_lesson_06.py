@@ -52,6 +52,9 @@ def test_the_baselines_are_as_good_as_the_text_says(lesson):
     assert linear.coef_.size + linear.intercept_.size == 650
     evaluate, valid_set, moved_set = lesson.evaluate, lesson.valid_set, lesson.moved_set
     assert abs(evaluate(cnn, test_set)[1] - lesson.median) < 0.02
+    wrong = (lesson.copy_nearest(test_set.images) != test_set.labels).sum().item()
+    best = max(lesson.test_accuracy, *(run["test_accuracy"] for run in lesson.by_change["the recipe"]))
+    assert wrong == 4 < 360 * (1 - best)
     assert evaluate(cnn, moved_set)[1] > 0.75 > 0.6 > evaluate(lesson.vit, moved_set)[1]
     assert evaluate(cnn, valid_set)[1] - evaluate(cnn, moved_set)[1] < 0.15
     assert evaluate(lesson.vit, valid_set)[1] - evaluate(lesson.vit, moved_set)[1] > 0.35

@@ -126,6 +126,7 @@ class PublishedRecipe:
     source: str
     checked: str
     published_for: str
+    epochs: int
     architecture: str
     training: str
     adapted: str
@@ -143,7 +144,8 @@ RECIPES = {
         source="https://uvadlc-notebooks.readthedocs.io/en/latest/tutorial_notebooks/tutorial15/Vision_Transformer.html",
         checked="https://github.com/phlippe/uvadlc_notebooks/blob/master/docs/tutorial_notebooks/tutorial15/"
         "Vision_Transformer.ipynb",
-        published_for="CIFAR-10, 180 epochs",
+        published_for="CIFAR-10",
+        epochs=180,
         architecture="patches of 4 × 4, width 256, 6 layers, 8 heads, MLP of width 512, dropout 0.2",
         training="AdamW with a learning rate of 3e-4, divided by 10 at epoch 100 and again at epoch 150; batches of "
         "128; flips and resized crops",
@@ -164,7 +166,8 @@ RECIPES = {
         source="https://d2l.ai/chapter_attention-mechanisms-and-transformers/vision-transformer.html",
         checked="https://github.com/d2l-ai/d2l-en/blob/master/chapter_attention-mechanisms-and-transformers/"
         "vision-transformer.md",
-        published_for="Fashion-MNIST, 10 epochs",
+        published_for="Fashion-MNIST",
+        epochs=10,
         # SGD without momentum, no clipping, first weights as PyTorch draws them: d2l's Module and Trainer add nothing
         architecture="images resized from 28 × 28 to 96 × 96 pixels, patches of 16 × 16, width 512, 2 layers, 8 heads, "
         "MLP of width 2048, dropout 0.1",
@@ -182,7 +185,8 @@ RECIPES = {
         source="https://towardsdatascience.com/a-demonstration-of-using-vision-transformers-in-pytorch-mnist-"
         "handwritten-digit-recognition-407eafbc15b0/",
         checked="https://github.com/lordrebel/mnist-vit/blob/main/model.py",
-        published_for="MNIST, 25 epochs",
+        published_for="MNIST",
+        epochs=25,
         architecture="patches of 7 × 7, width 64, 6 layers, 8 heads of width 8, MLP of width 128, no dropout. "
         "The article, linked in the table, used one of vit-pytorch's first versions, which divides the scores by √64 "
         "instead of √8, and whose classifier has two layers and no norm before them. Heads of width 64, today's "

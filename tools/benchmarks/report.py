@@ -187,8 +187,7 @@ def _findings(entry: dict, reference: str | None) -> list[str]:
     for compiled in others:
         sentences.append(
             f"With `torch.compile`, {ours} is {with_range(speeds(entry, compiled, ours), '.2f')} times as fast as "
-            "without, but the first step takes "
-            f"{entry['first_compiled_step']:.0f} s."
+            f"without, but the first step takes {entry['first_compiled_step']:.0f} s."
         )
     if "not_compiled" in entry:
         sentences.append(f"`torch.compile` did not run: {entry['not_compiled']}")
@@ -242,17 +241,15 @@ def precision_section(log: dict) -> str:
     return "\n\n".join(
         [
             machine_line(log["machine"]),
-            "In our measurements, bfloat16, a 16-bit floating-point format, speeds up the training of vit_course only "
-            f"for {' and for '.join(faster) or 'none of the models'}. The models and batch sizes are those of the "
-            f"first "
-            "section. "
-            f"In each of {log['rounds']} rounds, a training step in float32 alternates with one in bfloat16, whose "
-            "forward pass uses `torch.autocast`. Times and relative speeds are again medians with quartiles; the "
-            "relative speed is the time in float32 divided by that in bfloat16 in the same round. The column "
-            "*instructions* shows what oneDNN, the library that computes the products, may use for bfloat16. In the "
-            "last two rows, we limited it to AVX2, which has no instructions for bfloat16. This does not fully imitate "
-            "an older processor, because the rest of PyTorch was not limited. Compare times within a row only, "
-            "because the load on the machine varied.",
+            "In our measurements, bfloat16, a 16-bit floating-point format, speeds up the training of vit_course "
+            f"only for {' and for '.join(faster) or 'none of the models'}. The models and batch sizes are those of "
+            f"the first section. In each of {log['rounds']} rounds, a training step in float32 alternates with one in "
+            "bfloat16, whose forward pass uses `torch.autocast`. Times and relative speeds are again medians with "
+            "quartiles; the relative speed is the time in float32 divided by that in bfloat16 in the same round. The "
+            "column *instructions* shows what oneDNN, the library that computes the products, may use for bfloat16. "
+            "In the last two rows, we limited it to AVX2, which has no instructions for bfloat16. This does not "
+            "fully imitate an older processor, because the rest of PyTorch was not limited. Compare times within a "
+            "row only, because the load on the machine varied.",
             table(["case", "instructions", "float32, ms a step", "bfloat16, ms a step", "relative speed"], rows),
             f"Does bfloat16 cost accuracy? In a small test, we saw no sign of it. After {log['epochs']} epochs of "
             "lesson 6's recipe on the digits, the validation accuracies with three seeds are "
@@ -290,13 +287,11 @@ def checks_section(log: dict) -> str:
     return "\n\n".join(
         [
             machine_line(log["machine"]),
-            "The lessons check the functions and classes that readers write. Each row is one of these checks, and the "
-            "table shows its processor time in seconds, on one thread. We ran each check on correct code and on many "
-            f"wrong versions: with one mistake that the check can name, with two of these (up to "
-            f"{log['pairs']} pairs per check), and with a mistake that it detects but cannot name (*unknown mistake*). "
-            f"For the wrong "
-            f"versions, "
-            "the table gives the longest time. Checks that never take more than 0.01 s are left out.",
+            "The lessons check the functions and classes that readers write. Each row is one of these checks, and "
+            "the table shows its processor time in seconds, on one thread. We ran each check on correct code and on "
+            f"many wrong versions: with one mistake that the check can name, with two of these (up to {log['pairs']} "
+            "pairs per check), and with a mistake that it detects but cannot name (*unknown mistake*). For the wrong "
+            "versions, the table gives the longest time. Checks that never take more than 0.01 s are left out.",
             table(["check", "correct code", "one mistake", "two mistakes", "unknown mistake"], rows),
         ]
     )

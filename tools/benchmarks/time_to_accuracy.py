@@ -9,7 +9,6 @@ its schedule has to end there.
 
 import argparse
 import dataclasses
-import re
 import statistics
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -26,7 +25,6 @@ from vit_course.train.recipes import preset
 OURS = "vit_course"
 MARKS = (60.0, 120.0, 300.0)  # seconds
 SHORTER_BUDGETS = (20.0, 40.0, 100.0)  # of ours, a third of those: does it get where the others end?
-TRAIN_IMAGES = 55_000  # of Fashion-MNIST, without those for validation
 MARGIN = 0.97  # of our speed so far, so that a run of ours ends within its budget
 ATTEMPTS = 3  # at that; one that takes longer is made anew
 
@@ -44,26 +42,26 @@ def plan(marks: Sequence[float], recipes: Sequence[str], shorter: Sequence[float
     return runs
 
 
-def summary(runs: Sequence[dict]) -> dict:
-    """Return ``rows`` and ``notes``, as ``report.py`` describes them, from the runs so far."""
+def summary(runs: Sequence[dict], train_images: int) -> dict:
+    """Return ``rows`` and ``notes``, as ``report.py`` describes them, from the runs so far on so many images."""
     tests = [test | run for run in sorted(runs, key=lambda run: run["recipe"] != OURS) for test in run["tests"]]
     rows = []
     for test in tests:
         source = RECIPES[test["recipe"]].source if test["recipe"] in RECIPES else ""
         about = dict(recipe=_title(test["recipe"]), source=source, parameters=test["parameters"])
         rows.append(about | dict(budget=test["mark"], seconds=test["seconds"], accuracy=test["accuracy"]))
-    return dict(rows=rows, notes=[*_notes(runs), *_disturbance(runs)])
+    return dict(rows=rows, notes=[*_notes(runs, train_images), *_disturbance(runs)])
 
 
 def _title(recipe: str) -> str:
     return f"{OURS}, preset {timed_runs.PRESET}" if recipe == OURS else RECIPES[recipe].title
 
 
-def _notes(runs: Sequence[dict]) -> list[str]:
+def _notes(runs: Sequence[dict], train_images: int) -> list[str]:
     """Return what was compared, in Markdown."""
     stopped = [
-        f"{_title(run['recipe'])} after {run['tests'][-1]['images'] / TRAIN_IMAGES:.1f} of its "
-        f"{re.search(r'[0-9]+ epochs', RECIPES[run['recipe']].published_for)[0]}"
+        f"{RECIPES[run['recipe']].title} after {run['tests'][-1]['images'] / train_images:.1f} of its "
+        f"{RECIPES[run['recipe']].epochs} epochs"
         for run in runs
         if run["recipe"] != OURS
     ]
@@ -73,14 +71,15 @@ def _notes(runs: Sequence[dict]) -> list[str]:
         "chance. Two of the published recipes were made for other data sets, and two for much longer runs. At the last "
         f"time in the table, we stopped them: {report.listed(stopped)}. A run that has only begun says nothing about "
         "the accuracy that the complete recipe reaches. The clock stops while a model is validated, tested or saved. "
-        f"All recipes train on the same {TRAIN_IMAGES:,} images, which are kept in memory.",
+        f"All recipes train on the same {train_images:,} images, which are kept in memory.",
         "We reimplemented the published recipes and kept their model, initialization, dropout, optimizer, learning "
         "rate, batch size and augmentation, except for the changes below. We made the "
         "reimplementations as fast as we could: with a fused optimizer, with images of one channel, by augmenting and "
         "resizing whole batches, and by writing out the attention where that is faster than PyTorch's fused function.",
         "\n".join(
-            f"- **{recipe.title}**, published for {recipe.published_for}. *Model:* {recipe.architecture}. *Training:* "
-            f"{recipe.training}. *Our changes:* {recipe.adapted}. *Code:* <{recipe.checked}>."
+            f"- **{recipe.title}**, published for {recipe.published_for}, {recipe.epochs} epochs. *Model:* "
+            f"{recipe.architecture}. *Training:* {recipe.training}. *Our changes:* {recipe.adapted}. "
+            f"*Code:* <{recipe.checked}>."
             for recipe in RECIPES.values()
         ),
     ]
@@ -133,6 +132,7 @@ def benchmark(dataset: str, runs: Sequence[tuple[str, float]], *, marks: Sequenc
     minutes = sum(seconds for _, seconds in runs) / 60
     print(f"{len(runs)} runs, {minutes:.1f} minutes of training; testing takes up to 3 minutes more", flush=True)
     sets = published_sets(dataset, ours.valid_fraction)
+    log["settings"]["train_images"] = len(sets[0])
     speed = timed_runs.our_epochs_a_second(dataset, threads=threads, seconds=min(3.0, *marks))
     for recipe, seconds in runs:
         about = dict(recipe=recipe, budget=seconds, date=datetime.now(UTC).isoformat(timespec="seconds"))
@@ -145,7 +145,7 @@ def benchmark(dataset: str, runs: Sequence[tuple[str, float]], *, marks: Sequenc
         for test in run["tests"]:
             accuracy, images = f"{test['accuracy']:.2%}", f"{test['images']:,} images"
             print(f"{recipe}: {accuracy} after {test['seconds']:.1f} s, {images}", flush=True)
-    return log | summary(log["runs"])
+    return log | summary(log["runs"], len(sets[0]))
 
 
 def published_sets(dataset: str, valid_fraction: float) -> list[LabeledImages]:
