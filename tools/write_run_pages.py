@@ -300,14 +300,15 @@ long.
 
 The table compares *best* with five other plain ViTs that were trained from scratch on CIFAR-10. They have
 {min_sizes:.0f} to {max_sizes:.0f} times as many parameters. Their entries under *training* and *test accuracy* come
-from the linked pages. Fully trained, most of them surpass *best*. Models of the same sizes did not in a short time: we
-trained them on two cores for {min_minutes:.0f} to {max_minutes:.0f} minutes, about twice as long as *best*, with AdamW
-and with settings made for much longer training, and they reached only {min_tests:.0f} to {max_tests:.0f}%.
+from the linked pages. Fully trained, most of them surpass *best*. With little training time, they do not: models of the
+same sizes, which we trained on two cores for {min_minutes:.0f} to {max_minutes:.0f} minutes, about twice as long as
+*best*, reached only {min_tests:.0f} to {max_tests:.0f}%. They used AdamW and settings designed for much longer
+training.
 
 {published}
 
 The last column shows what we measured. For each page, we trained a model of the same size, with the page's peak
-learning rate, batch size, share of steps for the warm-up, weight decay, dropout and label smoothing, but with AdamW, a
+learning rate, batch size, fraction of warm-up steps, weight decay, dropout and label smoothing, but with AdamW, a
 cosine decay to 0, the course's code and initialization, and seed 0. Half of the images, chosen at random, were
 mirrored; in all runs but that for tutorial 15, every image was also shifted at random by up to four pixels each way. We
 chose the number of epochs so that each run would take half an hour on two idle cores; because other programs were
@@ -326,45 +327,54 @@ are in the files `resources/runs/*_runs.jsonl`.
 Which ingredients of *quick* matter on Fashion-MNIST? An *ablation* answers such a question by removing or replacing one
 of them at a time. For Fashion-MNIST, *quick* has patches of 14 × 14 pixels and two encoder blocks, trains the matrices
 of the encoder with the optimizer Muon (lesson 7), and classifies from the mean of the patch tokens. Each row below the
-first changes one part of it, with seeds 0, 1 and 2. *AdamW* replaces Muon and lowers the peak learning rate from 0.008
-to 0.003, a value that we did not tune. *No positions* keeps the position embeddings at zero, *class token* classifies
-from this token instead of the mean, and *mirror images* flips half of the images. *Shifts* move an image by up to a
-pixel each way. To keep each run under a minute on one core, we shortened the training and fixed the number of epochs in
-advance. With the preset's four patches per image, there are 8 epochs instead of 20. Smaller patches mean more tokens
-and slower steps, so the rows of patches 7 and 4 have even fewer epochs. Accuracies are again medians with the lowest
-and the highest value in parentheses. They are measured on 5,000 validation images, which gives the accuracy of a single
-run a standard error of about 0.4 points. The differences are less noisy, because all runs are measured on the same
-images.
+first changes one part of it, with seeds 0, 1 and 2:
+
+- *AdamW* replaces Muon and lowers the peak learning rate from 0.008 to 0.003, a value that we did not tune.
+- *No positions* keeps the position embeddings at zero.
+- *Class token* classifies from this token instead of the mean.
+- *No shifts* omits the random shifts by up to a pixel each way.
+- *Mirror images* flips half of the images.
+
+To keep each run under a minute on one core, we shortened the training and fixed the number of epochs in advance.
+Variants with the preset's four patches per image train for 8 epochs instead of 20. Smaller patches mean more tokens and
+slower steps, so the rows of patches 7 and 4 have even fewer epochs. Accuracies are again medians with the lowest and
+the highest value in parentheses. They are measured on 5,000 validation images, which gives the accuracy of a single run
+a standard error of about 0.4 points. The differences are less noisy, because all runs are measured on the same images.
 
 {ablation}
 
 When time is this short, patches of 4 × 4 pixels cost about 7 points, and patches of 7 × 7 pixels a little more than 1.
 Both variants also had fewer epochs, so these rows do not show which patch size is best in longer runs. AdamW, with its
 untuned learning rate, costs 1.6 points. The mean effect of each of the other seven changes is at most a third of a
-point, which is too small to tell from chance with three seeds and one validation set.
+point. With three seeds and one validation set, this is too small to distinguish from chance, even for the three changes
+that lower the accuracy with every seed.
 
 ## An ablation of *best*
 
 Which ingredients of *best*, with its six encoder blocks and patches of 4 × 4 pixels, matter on CIFAR-10? Each row below
-the first removes or replaces one of them, with seeds 0, 1 and 2. To keep 33 runs affordable, each uses one core and,
-with one exception, a fifth of the preset's 20 epochs. *Cosine after the warm-up* uses the schedule of lesson 6 instead
-of a learning rate that stays at its peak until the last two fifths of the steps and then falls linearly to 0. *AdamW
-for all parameters* trains the encoder's matrices with AdamW instead of Muon, and with a peak learning rate of 0.002,
-the training command's default, which was not tuned here. *Large images from the first step on* uses full-size images
-throughout, whereas the preset reduces them to 16 × 16 pixels in the first nine tenths of the steps. A step with
-full-size images takes three to four times as long as one with smaller images, so this row has 1.4 epochs instead of 4,
-which is about the same amount of computation. *Shifts* move an image by up to three pixels each way. Accuracies are
-measured on 5,000 validation images, so each has a standard error of about 0.7 points; as above, the differences between
-rows are less noisy.
+the first removes or replaces one of them, with seeds 0, 1 and 2:
+
+- *Cosine after the warm-up* uses the schedule of lesson 6 instead of a learning rate that stays at its peak until the
+  last two fifths of the steps and then falls linearly to 0.
+- *AdamW for all parameters* trains the encoder's matrices with AdamW instead of Muon, and with a peak learning rate of
+  0.002, the training command's default, which was not tuned here.
+- *Large images from the first step on* uses full-size images throughout, whereas the preset reduces them to 16 × 16
+  pixels in the first nine tenths of the steps.
+- *No shifts* omits the random shifts by up to three pixels each way.
+
+To keep 33 runs affordable, each uses one core and, with one exception, a fifth of the preset's 20 epochs. A step with
+full-size images takes three to four times as long as one with smaller images, so the row with large images has 1.4
+epochs instead of 4, which is about the same amount of computation. Accuracies are measured on 5,000 validation images,
+so each has a standard error of about 0.7 points; as above, the differences between rows are less noisy.
 
 {best_ablation}
 
 After these four epochs, replacing Muon with AdamW costs most: 13 points, some of which may be due to AdamW's untuned
 learning rate. With the same amount of computation, omitting the smaller images costs 8 to 9 points. Omitting the
-position embeddings costs 7 to 8, although *quick* hardly needs them for its four large patches. The cosine costs about
-4 points, and the class token instead of mean pooling 0.6 to 2.4. The other five changes make a difference of 1.2 points
-at most; only without weight decay is the accuracy lower with all three seeds, and when five changes are tested, one
-such result may well be chance.
+position embeddings costs 7 to 8, although *quick* hardly needs them for its four large patches. The cosine schedule
+costs about 4 points, and using the class token instead of mean pooling costs 0.6 to 2.4. The other five changes make a
+difference of 1.2 points at most; only without weight decay is the accuracy lower with all three seeds, and when five
+changes are tested, one such result may well be chance.
 
 Four epochs are too few to overfit, so this table cannot show what the measures against overfitting are worth. For the
 next table, we trained every variant except the one with large images for the full 20 epochs, on one core, with seeds 0

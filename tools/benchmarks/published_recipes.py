@@ -152,8 +152,8 @@ RECIPES = {
         # versions of the notebook differ in one dropout: on the attention weights (with Lightning 2, taken here),
         # behind attention (before that), or neither (in Lightning's own copy)
         adapted="images of 28 × 28 pixels with one channel, instead of 32 × 32 with three, normalized with "
-        "Fashion-MNIST's mean and standard deviation; crops that may begin at fractions of a pixel; and use of the "
-        "last, smaller batch of each epoch",
+        "Fashion-MNIST's mean and standard deviation; crops at subpixel offsets; and use of the last, "
+        "incomplete batch of each epoch",
         batch_size=128,
         normalized=True,
         model=uva_model,

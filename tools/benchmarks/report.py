@@ -49,13 +49,13 @@ implementations that we measured: for two sizes of model, in training and in inf
 but the first step then takes {first_least:.0f} to {first_most:.0f} s. On Fashion-MNIST, the course's preset *quick*,
 with its schedule shortened to {seconds:g} s of training, reaches a test accuracy of {accuracy:.1%}. Of three published
 recipes, which we reimplemented, the best reaches {their_accuracy:.1%} after {their_seconds:g} s. However, this recipe
-was made for another data set, MNIST, and the other two for runs that would take more than an hour here. In our tests,
-no check of a reader's code took more than {check:.1f} s of processor time.
+was made for another data set, MNIST. The other two, one of them made for CIFAR-10, were meant for runs that would take
+more than an hour here. In our tests, no check of a reader's code took more than {check:.1f} s of processor time.
 
 `tools/benchmarks/report.py` writes this page from the logs in `benchmarks/results/`, and `make rebuild WHAT=benchmarks`
-repeats the measurements. The sections were measured on different machines, on which other programs were running, so
-compare times only within a table. For the profiles and for bfloat16, even that is possible only in part, as the text
-above those tables explains. Each section begins with its machine, the highest speed of `torch.mm` that we measured on
+repeats the measurements. The sections were not all measured on the same machine, and other programs were running, so
+compare times only within a table. For the profiles and for bfloat16, even such comparisons are limited; see the text
+above those tables. Each section begins with its machine, the highest speed of `torch.mm` that we measured on
 it, and the load average, roughly the number of programs that were computing or waiting for a core.
 """
 MEMORY = (
@@ -174,7 +174,7 @@ def _throughput_case(log: dict, entry: dict) -> list[str]:
         share = f"{entry['flops'] / median / log['machine']['matmul_flops']:.0%}"
         needed = f"{memory / 2**20:.0f}" if memory else "–"
         rows.append([name, parameters, milliseconds, f"{entry['batch'] / median:.0f}", speed, share, needed])
-    header = ["model", "parameters", "ms a step", "images/s", "relative speed", "share of peak", "memory, MiB"]
+    header = ["model", "parameters", "ms per step", "images/s", "relative speed", "share of peak", "memory, MiB"]
     return [table(header, rows), *_findings(entry, reference)]
 
 
@@ -204,15 +204,15 @@ def profile_section(log: dict) -> str:
     ]
     parts.append(
         "The tables in this section divide the time of a step among kinds of operators. In vit_course, matrix "
-        f"multiplications take up these shares of it: {listed(products)}. Their row includes the linear "
+        f"multiplications take up these shares: {listed(products)}. Their row includes the linear "
         "projections of the attention; the two products inside the attention, queries with keys and weights with "
         "values, are part of the row *fused attention*. The times are means over "
         f"{log['steps']} steps. Each model was profiled in a run of its own, so milliseconds cannot be compared "
         "between columns or with the tables above; shares can, but small differences mean nothing. vit-pytorch does "
         "not use PyTorch's fused attention, so its attention appears under matrix multiplications, softmax, copies and "
-        "elementwise operations. In inference with an even number of heads, torchvision's attention takes a path of "
-        "its own, most of which appears under matrix multiplications and softmax. *Sums* are mainly the gradients of "
-        "biases. *Python and autograd* is the time outside all operators."
+        "elementwise operations. In inference, when the number of heads is even, torchvision's attention runs in a "
+        "code path of its own, most of which appears under matrix multiplications and softmax. *Sums* are mainly the "
+        "gradients of biases. *Python and autograd* is the time outside all operators."
     )
     for case, mode in dict.fromkeys((row["case"], row["mode"]) for row in log["rows"]):
         columns = {row["name"]: row["groups"] for row in log["rows"] if (row["case"], row["mode"]) == (case, mode)}
@@ -222,7 +222,7 @@ def profile_section(log: dict) -> str:
         for group in reversed(groups):
             shares = [(column[group], total) for column, total in zip(columns.values(), totals, strict=True)]
             rows.insert(0, [group, *(f"{1e3 * seconds:.1f} ({seconds / total:.0%})" for seconds, total in shares)])
-        parts += [f"### {case}: {mode}, ms a step", table(["operators", *columns], rows)]
+        parts += [f"### {case}: {mode}, ms per step", table(["operators", *columns], rows)]
     return "\n\n".join(parts)
 
 
@@ -237,7 +237,7 @@ def precision_section(log: dict) -> str:
             if statistics.median(ratios) > 1:
                 faster.append(f"{entry['case'].partition(',')[0]}, and only with the instructions {instructions}")
     apart = max(abs(one - two) for one, two in zip(*log["digits"].values(), strict=True))
-    scores = {name: ", ".join(f"{100 * value:.1f}%" for value in log["digits"][name]) for name in log["digits"]}
+    scores = {name: listed([f"{100 * value:.1f}%" for value in values]) for name, values in log["digits"].items()}
     return "\n\n".join(
         [
             machine_line(log["machine"]),
@@ -250,10 +250,10 @@ def precision_section(log: dict) -> str:
             "In the last two rows, we limited it to AVX2, which has no instructions for bfloat16. This does not "
             "fully imitate an older processor, because the rest of PyTorch was not limited. Compare times within a "
             "row only, because the load on the machine varied.",
-            table(["case", "instructions", "float32, ms a step", "bfloat16, ms a step", "relative speed"], rows),
+            table(["case", "instructions", "float32, ms per step", "bfloat16, ms per step", "relative speed"], rows),
             f"Does bfloat16 cost accuracy? In a small test, we saw no sign of it. After {log['epochs']} epochs of "
             "lesson 6's recipe on the digits, the validation accuracies with three seeds are "
-            + " and ".join(f"{values} in {name}" for name, values in scores.items())
+            + ", and ".join(f"{values} in {name}" for name, values in scores.items())
             + f". With the same seed, the two differ by at most {100 * apart:.1f} points.",
         ]
     )
@@ -290,7 +290,7 @@ def checks_section(log: dict) -> str:
             "The lessons check the functions and classes that readers write. Each row is one of these checks, and "
             "the table shows its processor time in seconds, on one thread. We ran each check on correct code and on "
             f"many wrong versions: with one mistake that the check can name, with two of these (up to {log['pairs']} "
-            "pairs per check), and with a mistake that it detects but cannot name (*unknown mistake*). For the wrong "
+            "pairs per check), and with a mistake that it detects but cannot name (*unknown mistake*). Of several "
             "versions, the table gives the longest time. Checks that never take more than 0.01 s are left out.",
             table(["check", "correct code", "one mistake", "two mistakes", "unknown mistake"], rows),
         ]

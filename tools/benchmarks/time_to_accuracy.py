@@ -68,14 +68,15 @@ def _notes(runs: Sequence[dict], train_images: int) -> list[str]:
     return [
         "*Quick* was made for short runs on Fashion-MNIST; the preset itself has 20 epochs. When other programs slowed "
         "a run down so much that it exceeded its time, we repeated it. Differences of a few tenths of a point may be "
-        "chance. Two of the published recipes were made for other data sets, and two for much longer runs. At the last "
-        f"time in the table, we stopped them: {report.listed(stopped)}. A run that has only begun says nothing about "
-        "the accuracy that the complete recipe reaches. The clock stops while a model is validated, tested or saved. "
-        f"All recipes train on the same {train_images:,} images, which are kept in memory.",
+        "chance. Two of the published recipes were made for other data sets, and two for much longer runs. We stopped "
+        f"each of them at the last time in the table: {report.listed(stopped)}. A run that has only "
+        "begun says nothing about the accuracy that the complete recipe reaches. The clock stops while a model is "
+        f"validated, tested or saved. All recipes train on the same {train_images:,} images, which are kept in memory.",
         "We reimplemented the published recipes and kept their model, initialization, dropout, optimizer, learning "
         "rate, batch size and augmentation, except for the changes below. We made the "
         "reimplementations as fast as we could: with a fused optimizer, with images of one channel, by augmenting and "
-        "resizing whole batches, and by writing out the attention where that is faster than PyTorch's fused function.",
+        "resizing whole batches, and by computing the attention step by step where that is faster than PyTorch's fused "
+        "function.",
         "\n".join(
             f"- **{recipe.title}**, published for {recipe.published_for}, {recipe.epochs} epochs. *Model:* "
             f"{recipe.architecture}. *Training:* {recipe.training}. *Our changes:* {recipe.adapted}. "
@@ -102,7 +103,7 @@ def _disturbance(runs: Sequence[dict]) -> list[str]:
         sentences.append(f"During the runs, the load average, to which they themselves contribute, was {load}.")
     sentences.append(
         f"In no interval of {timed_runs.SLICE:g} s did the speed of a run fall below {evenness(run):.0%} of its "
-        f"median. It varied most in the {run['budget']:g} s of {_title(run['recipe'])}."
+        f"median. The speed varied most in the {run['budget']:g} s of {_title(run['recipe'])}."
     )
     over = [test for run in runs if run["recipe"] == OURS for test in run["tests"] if test["seconds"] > test["mark"]]
     sentences += [f"Our run of {test['mark']:g} s took {test['seconds']:.1f} s." for test in over]
