@@ -217,6 +217,64 @@ def test_a_helper_that_another_part_uses_is_not_replaced(notebook):
     assert "+ 0" not in text()
 
 
+EINSUM = """
+from {library} import einsum
+
+
+def attention_weights(query, key):
+    return (einsum({arguments}) * query.shape[-1] ** -0.5).softmax(dim=-1)
+"""
+OF_EINOPS = EINSUM.format(library="einops", arguments='query, key, "b h i e, b h j e -> b h i j"')
+OF_TORCH = """
+from torch import einsum
+
+
+def scaled_dot_product_attention(query, key, value):
+    return einsum("bhij,bhje->bhie", attention_weights(query, key), value)
+"""
+
+
+def test_a_part_that_would_break_another_one_is_not_kept(notebook):
+    """Both import einsum, from two libraries."""
+    notebook.keep("attention_weights", OF_EINOPS)
+    before = text()
+    with pytest.raises(checks.CheckFailed, match=r"with it in my_vit\.py, attention_weights would no longer pass"):
+        notebook.keep("scaled_dot_product_attention", OF_TORCH)
+    assert text() == before
+
+
+def test_a_part_that_the_file_cannot_run_is_not_kept(notebook):
+    notebook.keep("patchify")
+    Path("my_vit.py").write_text(text() + "\nHALF = 1 / 0\n", encoding="utf-8")
+    before = text()
+    with pytest.raises(checks.CheckFailed, match=r"not by itself in my_vit\.py\. It stops with ZeroDivisionError"):
+        notebook.keep("MLPBlock")
+    assert text() == before
+
+
+def test_an_infinite_constant_is_kept(notebook):
+    notebook('LOW = float("-inf")')
+    assert notebook.keep("attention_weights", OF_EINOPS.replace("(einsum", "(max(LOW, 0) + einsum")).passed
+    assert 'LOW = float("-inf")\n' in text()
+    assert mine.load().kept == ["attention_weights"]
+
+
+def test_an_import_that_is_changed_by_hand_is_checked_again(notebook):
+    notebook.keep("MLPBlock", "from torch.nn.functional import gelu\n" + SOURCES["MLPBlock"].replace("F.gelu", "gelu"))
+    assert mine.load().kept == ["MLPBlock"]
+    edited = text().replace("import gelu", "import relu as gelu")
+    Path("my_vit.py").write_text(edited, encoding="utf-8")
+    assert mine.load().kept == []
+
+
+def test_what_else_is_on_the_line_of_an_import_stays(notebook):
+    line = "from torch import nn; WIDTH = 3  # mine\n"
+    Path("my_vit.py").write_text(line, encoding="utf-8")
+    notebook("from torch import Tensor")
+    assert notebook.keep("MLPBlock", SOURCES["MLPBlock"].replace("forward(self, x)", "forward(self, x: Tensor)")).passed
+    assert line in text()
+
+
 def test_two_notebooks_that_keep_at_the_same_time_both_succeed(notebook, monkeypatch):
     """The other one writes while this one waits for the lock."""
     notebook.keep("patchify")

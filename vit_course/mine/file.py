@@ -90,7 +90,7 @@ def _with_import(text: str, line: str) -> str:
         before, _, names = old.rpartition("import ")
         if old == line or (head and before == head and name in names.split(", ")):
             return text
-        if head and before == head and node.lineno == node.end_lineno:
+        if head and before == head and lines[node.lineno - 1].strip() == old:
             names = sorted([*names.split(", "), name], key=lambda one: (not one.isupper(), not one[0].isupper(), one))
             lines[node.lineno - 1] = f"{head}import {', '.join(names)}\n"
             return "".join(lines)

@@ -19,18 +19,21 @@ class Part:
     """A part of the model that the reader writes and keeps.
 
     Attributes:
-        reference: the course's own version, a function or class of the same name.
         lesson: in which it is written, ``"02"``.
-        check: what its values must pass.
+        check: what its values must pass; of :mod:`vit_course.checks`.
         sizes: of a class, each to build one with whose attributes and first values can be compared.
         attributes: of a class, which later lessons read, or methods of images, which they call.
     """
 
-    reference: Callable
     lesson: str
     check: Callable
     sizes: Sequence[Mapping] = ()
     attributes: Sequence[str] = ()
+
+    @property
+    def reference(self) -> Callable:
+        """The course's own version, a function or class."""
+        return self.check.check.reference
 
     @property
     def name(self) -> str:
@@ -97,25 +100,25 @@ LAYERS = dict(num_layers=2, num_heads=4, mlp_dim=96)
 PARTS = {
     part.name: part
     for part in (
-        Part(embedding.patchify, "01", checks.patchify),
-        Part(embedding.PatchEmbedding, "02", checks.patch_embedding, [IMAGES, RECTANGLES], GRID),
-        Part(embedding.ImageEmbedding, "02", checks.image_embedding, [IMAGES]),
-        Part(attention.attention_weights, "03", checks.attention_weights),
-        Part(attention.scaled_dot_product_attention, "03", checks.scaled_dot_product_attention),
-        Part(attention.MultiHeadSelfAttention, "03", checks.multi_head_attention, [ATTENTION], HEADS),
-        Part(encoder.MLPBlock, "04", checks.mlp_block, [WIDTHS]),
-        Part(encoder.EncoderBlock, "04", checks.encoder_block, [WIDTHS | ATTENTION]),
-        Part(encoder.Encoder, "04", checks.encoder, [WIDTHS | LAYERS]),
-        Part(model.VisionTransformer, "05", checks.vision_transformer, [IMAGES | LAYERS], ["forward_features"]),
-        Part(training.train_step, "06", checks.train_step),
-        Part(training.learning_rate_schedule, "06", checks.learning_rate_schedule),
-        Part(training.evaluate, "06", checks.evaluate),
-        Part(transfer.replace_head, "08", checks.replace_head),
-        Part(transfer.fine_tune, "08", checks.fine_tune),
-        Part(transfer.resize_positions, "08", checks.resize_positions),
-        Part(inside.attention_rollout, "09", checks.attention_rollout),
-        Part(inside.silence_heads, "09", checks.silence_heads),
-        Part(inside.attention_distance, "09", checks.attention_distance),
-        Part(inside.nearest, "09", checks.nearest),
+        Part("01", checks.patchify),
+        Part("02", checks.patch_embedding, [IMAGES, RECTANGLES], GRID),
+        Part("02", checks.image_embedding, [IMAGES]),
+        Part("03", checks.attention_weights),
+        Part("03", checks.scaled_dot_product_attention),
+        Part("03", checks.multi_head_attention, [ATTENTION], HEADS),
+        Part("04", checks.mlp_block, [WIDTHS]),
+        Part("04", checks.encoder_block, [WIDTHS | ATTENTION]),
+        Part("04", checks.encoder, [WIDTHS | LAYERS]),
+        Part("05", checks.vision_transformer, [IMAGES | LAYERS], ["forward_features"]),
+        Part("06", checks.train_step),
+        Part("06", checks.learning_rate_schedule),
+        Part("06", checks.evaluate),
+        Part("08", checks.replace_head),
+        Part("08", checks.fine_tune),
+        Part("08", checks.resize_positions),
+        Part("09", checks.attention_rollout),
+        Part("09", checks.silence_heads),
+        Part("09", checks.attention_distance),
+        Part("09", checks.nearest),
     )
 }

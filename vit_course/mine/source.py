@@ -5,6 +5,7 @@ import builtins
 import importlib
 import inspect
 import linecache
+import math
 import symtable
 import sys
 from collections.abc import Callable
@@ -89,7 +90,8 @@ def _collect(text: str, namespace: dict, collected: Source) -> None:
         if line := _import_line(name, value):
             collected.imports.add(line)
         elif _is_constant(value):
-            collected.helpers[name] = f"{name} = {value!r}"
+            literal = repr(value) if value not in (math.inf, -math.inf) else f'float("{value}")'
+            collected.helpers[name] = f"{name} = {literal}"
         elif isinstance(value, (FunctionType, type)) and not _home_of(value).startswith("vit_course"):
             helper = _text_of(value)
             collected.helpers[name] = ""  # a helper may call itself

@@ -1,0 +1,132 @@
+"""What is in ``my_vit.py``: every part checked, and the course's version where there is none or a wrong one."""
+
+import ast
+import hashlib
+import inspect
+import json
+import linecache
+from contextlib import suppress
+from functools import cache, lru_cache
+from pathlib import Path
+
+from vit_course.checks.verdict import CheckFailed, sentence
+from vit_course.mine import file
+from vit_course.mine.parts import PARTS, REFERENCE
+from vit_course.mine.source import names_in
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+class Loaded:
+    """The parts of a file, each checked; the course's version where there is none, or one that fails its check.
+
+    Attributes:
+        namespace: every part, and what else the reference defines, by name.
+        kept: names of the reader's parts that pass their check.
+        problems: why others do not count, by name.
+        trouble: why the file cannot be read, if it cannot.
+    """
+
+    def __init__(self, text: str, path: Path, trouble: str = "") -> None:
+        self.text, self.path, self.trouble = text, path, trouble
+        self.kept: list[str] = []
+        self.problems: dict[str, str] = {}
+        self.mixed: dict[str, set[str]] = {}  # which of the reader's parts are in a part
+        self.prints: dict[str, str] = {}  # fingerprints of the kept parts
+        self.namespace = {name: value for module in REFERENCE for name, value in vars(module).items()}
+        self.namespace["__name__"] = "my_vit"
+        self.definitions = file.definitions(text)
+        self.others = [node for node in ast.parse(text).body if getattr(node, "name", None) not in PARTS]
+        if self.definitions.keys() & PARTS.keys():
+            self.run_all_but_the_parts()
+            for name in PARTS:
+                self.add(name)
+
+    def run_all_but_the_parts(self) -> None:
+        """Run the reader's imports, helpers and constants; tracebacks show the lines of the file."""
+        linecache.cache[str(self.path)] = (len(self.text), None, self.text.splitlines(keepends=True), str(self.path))
+        try:
+            self.run(self.others)
+        except Exception as error:
+            self.trouble = sentence("mine.stopped", error=type(error).__name__, what=error)
+
+    def run(self, body: list[ast.stmt]) -> None:
+        """Run statements of the file, whose lines keep their numbers."""
+        exec(compile(ast.Module(body=body, type_ignores=[]), str(self.path), "exec"), self.namespace)
+
+    def add(self, name: str) -> None:
+        """Put a part into the namespace: the reader's if it passes its check, the course's otherwise."""
+        if name in self.definitions and not self.trouble:
+            source = file.text_of_definition(self.text, self.definitions[name])
+            uses = self.parts_in(source) - {name}
+            try:
+                self.run([self.definitions[name]])
+                self.check(name, source)
+                self.kept.append(name)
+                self.mixed[name] = uses | {name}
+                return
+            except CheckFailed as failure:
+                self.problems[name] = str(failure)
+            except Exception as error:
+                self.problems[name] = sentence("mine.stopped", error=type(error).__name__, what=error)
+        reference = PARTS[name].reference
+        source = inspect.getsource(reference)
+        self.mixed[name] = self.parts_in(source) - {name}
+        if self.mixed[name]:  # the course's source, with the reader's parts in it
+            exec(compile(source, inspect.getsourcefile(reference), "exec"), self.namespace)
+            self.namespace[name].of_the_course = True
+        else:
+            self.namespace[name] = reference
+
+    def parts_in(self, source: str) -> set[str]:
+        """Return which of the reader's parts a source uses, at first hand or through other parts."""
+        return set().union(*(self.mixed.get(name, ()) for name in names_in(source))) & set(self.kept)
+
+    def check(self, name: str, source: str) -> None:
+        """Run a part's check, unless this source has passed it before."""
+        passed = self.path.parent / file.HISTORY / "passed.json"
+        known, key = {}, self.fingerprint(source)
+        with suppress(OSError, ValueError):
+            known = json.loads(passed.read_text(encoding="utf-8"))
+        self.prints[name] = key
+        if known.get(name) == key:
+            return
+        verdict = PARTS[name].verify(self.namespace[name])
+        if not verdict.passed:
+            raise CheckFailed(str(verdict))
+        with suppress(OSError):  # a folder that cannot be written to makes things slower, not wrong
+            passed.parent.mkdir(exist_ok=True)
+            passed.write_text(json.dumps(known | {name: key}), encoding="utf-8")  # if half is written, it is ignored
+
+    def fingerprint(self, source: str) -> str:
+        """Return a hash of all that a part depends on: imports, helpers, the parts in it, and the course itself."""
+        pieces = [source, *map(ast.unparse, self.others), *(self.prints.get(name, "") for name in names_in(source))]
+        return hashlib.sha256("\n".join([*pieces, _course_fingerprint()]).encode()).hexdigest()
+
+    def says(self, name: str) -> str:
+        """Say in one line whose version of a part this is."""
+        if name in self.kept:
+            return sentence("mine.yours", name=name)
+        if self.trouble:
+            return sentence("mine.trouble", name=name, trouble=self.trouble)
+        if name in self.problems:
+            return sentence("mine.no_longer", name=name, problem=self.problems[name])
+        if self.mixed.get(name):
+            yours = [each for each in PARTS if each in self.mixed[name]]
+            return sentence("mine.mixed", name=name, yours=listed(yours))
+        return sentence("mine.courses", name=name)
+
+
+loaded_text = lru_cache(maxsize=4)(Loaded)
+
+
+def listed(names: list[str]) -> str:
+    """Join names with commas and a last "and"."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+@cache
+def _course_fingerprint() -> str:
+    """Return a hash of the course's modules and checks: a new version of the course checks kept parts again."""
+    files = sorted(path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".toml"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
