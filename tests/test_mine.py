@@ -259,6 +259,12 @@ def test_an_infinite_constant_is_kept(notebook):
     assert mine.load().kept == ["attention_weights"]
 
 
+def test_layers_made_in_another_order_are_kept_with_a_note(notebook):
+    own = SOURCES["MLPBlock"].replace("super().__init__()", "super().__init__()\n        torch.rand(1)")
+    assert "other random numbers" in notebook.keep("MLPBlock", own)
+    assert "other random numbers" not in notebook.keep("MLPBlock")
+
+
 def test_an_import_that_is_changed_by_hand_is_checked_again(notebook):
     notebook.keep("MLPBlock", "from torch.nn.functional import gelu\n" + SOURCES["MLPBlock"].replace("F.gelu", "gelu"))
     assert mine.load().kept == ["MLPBlock"]

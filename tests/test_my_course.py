@@ -46,6 +46,8 @@ MERGES = {
     "different cells": ("a:1 b:2", "a:mine b:2", "a:1 b:9", "a:mine b:9"),
     "the same cell": ("a:1 b:2", "a:mine b:2", "a:9 b:2", "a:mine a!9 b:2"),
     "the same cell, again": ("a:9", "a:mine a!9 x:own", "a:99", "a:mine a!99 x:own"),
+    "the reader took what the course changed": ("a:9", "a:9 a!9 x:own", "a:9", "a:9 x:own"),
+    "the reader went back": ("a:9", "a:9 a!9", "a:99", "a:99"),
     "cells of the reader's": ("a:1 b:2", "v:own a:1 x:own y:own b:2", "a:1 b:9", "v:own a:1 x:own y:own b:9"),
     "a deleted cell that the reader changed": ("a:1 b:2 c:3", "a:1 b:mine c:3", "a:1 c:9", "a:1 b:mine c:9"),
     "all cells deleted": ("a:1 b:2", "a:1 b:mine x:own", "n:1", "b:mine x:own n:1"),

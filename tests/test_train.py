@@ -271,6 +271,7 @@ def test_a_damaged_checkpoint_is_named_and_the_older_one_leads_to_the_same_resul
 
 CHANGED = [  # what is replaced in config.json, what is then said, and the options that lead to it
     ('"crop": 1', '"crop": 2', ".*step_000000010.safetensors is of a run with another config.json: put that one"),
+    ('"crop": 1', '"crops": 1', "config.json is not of this version of the course, or was changed: .*'crops'"),
     ('"device": "cpu"', '"device": "gpu"', "--device must be one that this machine has; got 'gpu'"),
     ('"dataset"', "dataset", ".*config.json is damaged .*: put it back, or choose another --out"),
     # an older version did not store it
@@ -341,7 +342,7 @@ FIGURES = {
     "--warmup 1": "--warmup must be at least 0 and less than 1; got 1.0",
     "--cooldown 0.95": "--cooldown must be at most 1 - warmup=0.9; got 0.95",
     "--crop -1": "--crop must be a whole number of at least 0; got -1",
-    "--valid-fraction 0": "fraction must leave at least one on both sides; got 0.0",
+    "--valid-fraction 0": "--valid-fraction must be a finite number above 0; got 0.0",
     "--patch-size 3": "image_size must be divisible by --patch-size=3; got 8 x 8",
     "--num-heads 3": "--hidden-dim must be divisible by --num-heads=3; got 16",
     "--optimizer sgd": "--optimizer must be one of 'adamw', 'muon'; got 'sgd'",

@@ -82,6 +82,9 @@ def merge(base: NotebookNode, mine: NotebookNode, new: NotebookNode) -> Notebook
     for cell in new.cells:
         before, copy, behind = was.get(cell.id), copies.get(cell.id), after[cell.id]
         moved_on = before is None or content(before) != content(cell)
+        if copy and (moved_on or content(copy) == content(cell)):  # what an earlier merge showed is out of date
+            shown = [newer(each).source for each in (before, cell) if each]
+            behind = [each for each in behind if each.source not in shown]
         if copy is None:  # new in the lesson, or deleted by the reader
             cells += [cell] if moved_on else []
         elif content(copy) == content(cell):
@@ -90,8 +93,6 @@ def merge(base: NotebookNode, mine: NotebookNode, new: NotebookNode) -> Notebook
             cells.append(cell)
         elif moved_on:
             cells += [copy, newer(cell)]
-            shown = [newer(each).source for each in (before, cell) if each]  # by an earlier merge, and unchanged since
-            behind = [each for each in behind if each.source not in shown]
         else:
             cells.append(copy)
         cells += behind

@@ -264,6 +264,10 @@ def test_a_my_vit_goes_with_the_notebook_next_to_it(folder):
     assert submitted(folder)["ada/assignment_05/my_vit.py"] == "Ada's"
     assert submitted(folder)["al/assignment_05/my_vit.py"] == "Alan's"
     assert collected(folder, files) == ([], [])  # the same once more is nothing new
+    first, second = "turingalan_2_4_my_vit-1.py", "turingalan_2_5_my_vit-2.py"
+    placed, lines = collected(folder, files | {second: "Alan's last"}, replace=True)
+    assert (placed, lines) == (["al 5"], [f"{first}: left out; {second} came with it, and is the one that counts."])
+    assert submitted(folder)["al/assignment_05/my_vit.py"] == "Alan's last"
 
 
 def test_a_my_vit_that_comes_after_its_notebook(folder):

@@ -165,20 +165,20 @@ def test_nbgraders_own_command_in_the_folder_of_the_class(folder):
 
 def test_a_file_that_canvas_has_exported_is_filled(folder):
     """Only final marks, and only in columns of assignments that were handed in."""
-    head = ["Student", "ID", "SIS Login ID", "Section", "Assignment 1 (77)", "assignment_02 (78)", "Essay (79)"]
+    head = ["Student", "ID", "Notes", "SIS Login ID", "Notes", "Assignment 1 (77)", "assignment_02 (78)", "Essay (79)"]
     lines = [
         head,
-        ["    Points Possible", "", "", "", "10", "10", "5"],
-        ["Lovelace, Ada", "501", "ada", "A", "", "", "1"],
-        ["Turing, =1+1", "502", "", "A", "", "7", "2"],
-        ["Student, Test", "503", "x9", "A", "", "", ""],
+        ["    Points Possible", "", "", "", "", "10", "10", "5"],
+        ["Lovelace, Ada", "501", "", "ada", "A", "", "", "1"],
+        ["Turing, =1+1", "502", "", "", "A", "", "7", "2"],
+        ["Student, Test", "503", "", "x9", "A", "", "", ""],
     ]
     path = folder.root / "canvas.csv"
     with path.open("w", encoding="utf-8-sig", newline="") as file:
         csv.writer(file).writerows(lines)
     assert command("grades", "--class", folder.root, "--canvas", path).returncode == 0
     expected = copy.deepcopy(lines)
-    expected[3][4] = "3"
+    expected[3][5] = "3"
     assert exported(folder, "grades-canvas.csv") == expected
 
 

@@ -117,7 +117,14 @@ def test_an_honest_submission_is_right():
         loader = DataLoader(range(6), batch_size=2, num_workers=2, timeout=9, persistent_workers=True)
         from_file(), len(list(loader))
     """
-    cells = [PATCHIFY, "checks.patchify(patchify)", plot, dedent(convenience) + dedent(UNPATCHIFY), helper, workers]
+    cells = [
+        PATCHIFY,
+        "from vit_course import mine\nmine.keep(patchify)\nchecks.patchify(patchify)",
+        plot,
+        dedent(convenience) + dedent(UNPATCHIFY),
+        helper,
+        workers,
+    ]
     result = graded(*cells)
     assert marks(result) == [True, True]
     assert result.notes == []

@@ -155,13 +155,17 @@ LIBRARIES = {  # what their errors say, by the sentence that explains it
         "unknown_sizes": r"Could not infer sizes for (?P<names>\{.*?\})",
         "lengths": r"Shape mismatch, (?P<came>\d+) != (?P<wanted>\d+)",
     },
-    "torch": {
+    "torch": {  # and Python's own
+        "mask": r"argument 'attn_mask' \(position 4\) must",
         "number": r"must be Tensor, not (int|float)",
         "one_number": r"only one element tensors can be converted to Python scalars",
         "joined": r"Sizes of tensors must match except in dimension",
         "types": r"have (the )?same dtype|expected scalar type",
         "product": r"mat1 and mat2 shapes cannot be multiplied|Expected size for first two dimensions of batch2",
         "broadcast": r"The size of tensor a .* must match the size of tensor b",
+        "fan": r"Fan in and fan out can not be computed",
+        "name": r"name '(?P<name>\w+)' is not defined",
+        "by_name": r"__init__\(\) takes 1 positional argument but",
     },
 }
 
@@ -218,7 +222,7 @@ def place(error: BaseException) -> str:
 def _explained(error: Exception) -> list[str]:
     """Return what an error means, in the learner's terms; empty if it is clear by itself."""
     text = str(error)
-    einops = "einops" in "".join(frame.filename for frame in traceback.extract_tb(error.__traceback__))
+    einops = any("einops" in Path(frame.filename).parts for frame in traceback.extract_tb(error.__traceback__))
     library = "einops" if einops else "torch"
     found = [(name, match) for name, says in LIBRARIES[library].items() if (match := re.search(says, text))]
     lines = [sentence(f"{library}.{name}", **match.groupdict()) for name, match in found[:1]]
@@ -242,13 +246,13 @@ def _never_returns(function: object) -> bool:
 
 
 def _borrowed(subject: object) -> list[str]:
-    """Return notes on tensors and numbers that the learner's code reads from the notebook around it."""
+    """Return notes on tensors, numbers and dictionaries that the learner's code reads from the notebook around it."""
     notes = []
     for function in vars(subject).values() if inspect.isclass(subject) else [subject]:
         if isinstance(function, FunctionType) and function.__module__ != nn.Module.__module__:
             for name in sorted(_read_from_outside(function.__code__)):
                 value = function.__globals__.get(name)
-                if isinstance(value, (Tensor, np.ndarray, Number)) and not name.isupper():
+                if isinstance(value, (Tensor, np.ndarray, Number, dict)) and not name.isupper():
                     notes.append(sentence("learner.borrowed", name=name, value=named(value)))
     return list(dict.fromkeys(notes))
 

@@ -42,14 +42,13 @@ class Part:
 
     def verify(self, subject: Callable) -> Verdict:
         """Run the part's check, under the part's own name; ``CheckFailed`` names what is wrong."""
-        verdict = self.check.check(subject, name=self.name)
+        verdict, alike = self.check.check(subject, name=self.name), True
         for sizes in self.sizes if verdict.passed else ():
-            with torch.random.fork_rng():
-                torch.manual_seed(0)
-                own, reference = subject(**sizes), self.reference(**sizes)
+            own, reference = (_seeded(kind, sizes) for kind in (subject, self.reference))
             self._verify_start(own, reference)
+            alike &= all(torch.equal(value, own.get_parameter(name)) for name, value in reference.named_parameters())
             self._verify_attributes(own, reference, sizes)  # last, because methods are compared with loaded weights
-        return verdict
+        return verdict if alike else Verdict(f"{verdict}\n{sentence('mine.other_numbers')}")
 
     def _verify_attributes(self, own: nn.Module, reference: nn.Module, sizes: Mapping) -> None:
         """Check what later lessons read, and the methods that they call."""
@@ -88,6 +87,12 @@ class Part:
                 if not least * wanted <= came <= most * wanted:
                     said = sentence(f"mine.{size}", wanted=f"{wanted:.3f}", came=f"{came:.3f}")
                     raise fail("mine.start", part=self.name, name=name, size=said)
+
+
+def _seeded(kind: Callable[..., nn.Module], sizes: Mapping) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return kind(**sizes)
 
 
 GRID = ("image_size", "patch_size", "in_channels", "grid_size")

@@ -100,7 +100,10 @@ def new_config(options: argparse.Namespace, stored: dict | None = None) -> Confi
     names = {field.name for kind in (Config, Recipe) for field in fields(kind)}
     given = {name: value for name, value in vars(options).items() if name in names and value is not None}
     if stored:
-        config = Config(**stored | dict(recipe=Recipe(**stored["recipe"])))
+        try:
+            config = Config(**stored | dict(recipe=Recipe(**stored["recipe"])))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"config.json is not of this version of the course, or was changed: {error}") from error
         before = vars(config) | vars(config.recipe)
         for name in (name for name, value in given.items() if value != before[name]):
             setting = f"{_typed(name)} {before[name]}, not {given[name]}"

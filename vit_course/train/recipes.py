@@ -42,7 +42,7 @@ class Recipe:
         """Check every setting that the model does not check."""
         for name in ("batch_size", "patch_size", "small_side"):
             arguments.whole_number(name, getattr(self, name))
-        for name in ("epochs", "peak_lr", "max_grad_norm"):
+        for name in ("epochs", "peak_lr", "max_grad_norm", "valid_fraction"):
             arguments.positive_number(name, getattr(self, name))
         for name in ("warmup", "cooldown", "dropout", "label_smoothing", "small_share", "valid_fraction"):
             arguments.probability(name, getattr(self, name))

@@ -78,10 +78,14 @@ def collect(
             elif path.is_file() and not IGNORED.search(name):
                 read = _read(path, name, patterns, folder.roster, assignments)
                 (lines if isinstance(read, str) else found).append(read)
+        submitted, own = folder.root / "submitted", {}
         for each in sorted(found, key=lambda each: each.timestamp):
             if each.assignment != FILE:
                 versions[each.student, each.assignment].append(each)
-        submitted, own = folder.root / "submitted", {each.origin: each for each in found if each.assignment == FILE}
+            else:
+                if (other := own.get(each.origin)) and not _same(each, other.path):
+                    lines.append(f"{other.name}: left out; {each.name} came with it, and is the one that counts.")
+                own[each.origin] = each
         for group in versions.values():
             is_placed, more = _place(group, own.get(group[-1].origin), submitted, replace=replace)
             placed += [group[-1]] * is_placed

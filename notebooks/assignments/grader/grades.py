@@ -141,7 +141,7 @@ def canvas_lines(path: Path, rows: list[Row]) -> list[list[str]]:
         cells = dict(zip(lines[0], line, strict=False))
         names = [cells[title] for title in ("SIS Login ID", "SIS User ID", "Student") if title in cells]
         id = next((id for name in names if (id := identify(name, students))), None)
-        for index, title in enumerate(cells):
+        for index, title in enumerate(lines[0][: len(line)]):
             mark = by_id[id].marks.get(assignment_in(title)) if id in by_id else None
             if mark and mark.final:
                 line[index] = f"{mark.score:g}"

@@ -35,14 +35,15 @@ def __getattr__(name):
 
     return withheld
 """
-CHECKS = '''"""In place of the checks of the course: while marks are given, every one says so and checks nothing."""
-
-
+NOT_RUN = """
 def __getattr__(name):
     if name.startswith("__"):
         raise AttributeError(name)
     return lambda *args, **kwargs: "not run while grading"
-'''
+"""
+CHECKS = f'''"""In place of the checks of the course: while marks are given, every one says so and checks nothing."""
+
+{NOT_RUN}'''
 MINE = '''"""In place of the reader's own model: the parts of a handed-in my_vit.py that passed their hidden test."""
 
 import vit_course
@@ -62,8 +63,9 @@ def part(name):
     whose = "your own version, from my_vit.py" if name in own else "the course's own version"
     print(f"{name}: {whose}")
     return own[name] if name in own else getattr(vit_course, name)
+
 '''
-STAND_INS = dict(checks=CHECKS, mine=MINE)
+STAND_INS = dict(checks=CHECKS, mine=MINE + NOT_RUN)
 
 
 @cache
