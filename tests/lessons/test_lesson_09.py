@@ -16,11 +16,9 @@ def test_what_the_maps_of_the_boot_show(lesson):
     assert (largest // 7 == 5).sum() == 5
     heads = lesson.on_grid(maps[3][0, :, 0])  # (heads, 7, 7)
     shares = heads / heads.sum(dim=(1, 2), keepdim=True)
-    assert shares[:2, 5].sum(dim=-1).min() > 0.85
-    assert shares[3, 2:4].sum() > 0.75  # the top of the foot
-    black = lesson.black[0].reshape(7, 7)
-    assert not black[5].any()
-    assert shares[2][black].sum() > 0.7 > 0.55 > shares[3][black].sum()
+    assert shares[:2, 5].sum(dim=-1).min() > 0.85 > 0.3 > shares[2:, 5].sum(dim=-1).max()
+    assert not lesson.black[0].reshape(7, 7)[5].any()
+    assert round(lesson.rank_correlation(lesson.by_layer[3], lesson.drops)[0].item(), 2) == -0.36
     assert max(layer[0, :, 0, 1:].max() for layer in maps) < 0.61  # the end of the color scale
     favorite = maps[3][0, 1, 1:, 1:].argmax(dim=-1)
     assert (favorite == 5 * 7 + 3).sum() == 33
