@@ -49,6 +49,12 @@ def at_most(name: str, value: int | float, limit_name: str, limit: int | float) 
         raise ValueError(f"{name} must be at most {limit_name}={limit}; got {value}")
 
 
+def divisible(name: str, value: int, divisor_name: str, divisor: int) -> None:
+    """Check that one whole number divides another."""
+    if value % divisor:
+        raise ValueError(f"{name} must be divisible by {divisor_name}={divisor}; got {value}")
+
+
 def one_of(name: str, value: object, choices: Collection[str] | Collection[int]) -> None:
     """Check that ``value`` is among ``choices``."""
     if not isinstance(value, (str, int)) or value not in choices:

@@ -55,8 +55,7 @@ class MultiHeadSelfAttention(nn.Module):
         super().__init__()
         arguments.whole_number("hidden_dim", hidden_dim)
         arguments.whole_number("num_heads", num_heads)
-        if hidden_dim % num_heads:
-            raise ValueError(f"hidden_dim must be divisible by num_heads={num_heads}; got {hidden_dim}")
+        arguments.divisible("hidden_dim", hidden_dim, "num_heads", num_heads)
         arguments.probability("attention_dropout", attention_dropout)
         self.num_heads = num_heads
         self.attention_dropout = attention_dropout

@@ -25,8 +25,11 @@ from vit_course.checks.dropout import Draws
 from vit_course.checks.verdict import sentence
 
 TABLE = tomllib.loads(Path(__file__).with_name("mistakes.toml").read_text(encoding="utf-8"))
-PARTS = {name: part for name, part in vars(twins).items() if getattr(part, "__module__", "") == twins.__name__}
-SOURCES = {name: inspect.getsource(part) for name, part in PARTS.items()}
+SOURCES = {
+    name: inspect.getsource(twin)
+    for name, twin in vars(twins).items()
+    if getattr(twin, "__module__", "") == twins.__name__
+}
 MOST_CALLS = 6000  # of twins in one search for mistakes that come together
 
 

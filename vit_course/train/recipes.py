@@ -49,8 +49,8 @@ class Recipe:
         arguments.whole_number("crop", self.crop, minimum=0)
         arguments.real_number("weight_decay", self.weight_decay)
         arguments.one_of("optimizer", self.optimizer, ("adamw", "muon"))
-        if self.small_share and self.small_side % self.patch_size:
-            raise ValueError(f"small_side must be divisible by patch_size={self.patch_size}; got {self.small_side}")
+        if self.small_share:
+            arguments.divisible("small_side", self.small_side, "patch_size", self.patch_size)
         arguments.at_most("cooldown", self.cooldown, "1 - warmup", 1 - self.warmup)
 
 

@@ -30,7 +30,7 @@ FIRST_UID = 60800  # 128 user ids from here on, for a grader that is root; Debia
 CONTAINERS = ("podman", "docker")
 IMAGE = "vit-course-grader"
 CONTAINER_SECONDS = 3600  # the end of a container whose grader was killed: nobody else would end it
-LIBRARIES = 2**30  # bytes of memory that the libraries take in a container
+LIBRARY_BYTES = 2**30  # of memory that the libraries take in a container
 BUILD = f"podman build -t {IMAGE} -f notebooks/assignments/grader/Containerfile ."
 
 FORBIDDEN = (
@@ -207,7 +207,7 @@ def container(program: str, inside: Sequence[str], folder: str | Path, limits: L
     command += ["--user=65534:65534", "--read-only", "--shm-size=4096"]
     if program == "podman":
         command += ["--read-only-tmpfs=false"]  # or /tmp and others could be written after all
-    memory = limits.memory_bytes + LIBRARIES
+    memory = limits.memory_bytes + LIBRARY_BYTES
     command += [f"--memory={memory}", f"--memory-swap={memory}", f"--pids-limit={limits.processes}"]
     command += [f"--tmpfs={HOME}:rw,size={limits.disk_bytes},mode=1777"]
     command += [f"--volume={folder}:{folder}:ro"]
@@ -280,5 +280,5 @@ os.mkdir({HOME!r} + "/own")
 print("forks" if ctypes.CDLL(None).unshare(0x30000000) == 0 else "")
 for name in "memory.max", "memory/memory.limit_in_bytes":
     path = pathlib.Path("/sys/fs/cgroup", name)
-    print("limited" if path.exists() and path.read_text().strip() == "{Limits().memory_bytes + LIBRARIES}" else "")
+    print("limited" if path.exists() and path.read_text().strip() == "{Limits().memory_bytes + LIBRARY_BYTES}" else "")
 """

@@ -82,21 +82,22 @@ def report(
         marks = {name: recorded.get((id, name)) for name in points}
         for name, mark in marks.items():
             entry, digest = entries.get((id, name), {}), digests.get((id, name))
-            causes = {
-                NOT_GRADED: digest and not mark,
-                GONE: mark and not digest,
-                NEWER: mark and digest != entry.get("files", digest),
-            }
-            cause = next(filter(causes.get, causes), "")
+            cause = ""
+            if digest and not mark:
+                cause = NOT_GRADED
+            elif mark and not digest:
+                cause = GONE
+            elif mark and digest != entry.get("files", digest):
+                cause = NEWER
             if cause:
                 marks[name] = Mark(mark.score if mark else 0.0, False, cause)
             copies = ", ".join(sorted(alike[name, entry.get("written") or id] - {id}))
-            remarks = {
-                cause: cause,
-                f"the same cells, letter by letter, as {copies}": copies,
-                "Canvas marked it as late": (folder.root / "submitted" / id / name / LATE).is_file(),
-            }
-            notes += [f"{name}: {note}" for note in [*entry.get("notes", []), *filter(remarks.get, remarks)]]
+            remarks = [*entry.get("notes", []), *filter(None, [cause])]
+            if copies:
+                remarks.append(f"the same cells, letter by letter, as {copies}")
+            if (folder.root / "submitted" / id / name / LATE).is_file():
+                remarks.append("Canvas marked it as late")
+            notes += [f"{name}: {remark}" for remark in remarks]
         rows.append(Row(folder.roster.get(id, Student(id)), marks, [plain(note) for note in notes]))
     return points, [row for row in rows if row.student.id in (students or [row.student.id])]
 

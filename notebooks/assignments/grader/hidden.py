@@ -212,7 +212,7 @@ def _redrawn(case: Case, is_class: bool) -> Case:
     return replace(case, args=tuple(map(drawn, case.args)), **changed)
 
 
-PARTS = {check.reference.__name__: name for name, check in CHECKS.items() if check.is_class}  # for mine.part
+CHECK_OF_CLASS = {check.reference.__name__: name for name, check in CHECKS.items() if check.is_class}  # for mine.part
 
 
 # --- comparing -------------------------------------------------------------------------------------------------------

@@ -36,12 +36,12 @@ def first_cells(text: str, modules: Collection[str], grade: Callable) -> tuple[l
     def cell(names: list[str]) -> str:
         return f"from vit_course import mine\nmine.take({text!r}, {names!r})"
 
-    wanted = [name for name in hidden.PARTS if f"vit_course.{name}" in modules]
+    wanted = [name for name in hidden.CHECK_OF_CLASS if f"vit_course.{name}" in modules]
     there = [name for name in wanted if re.search(rf"^(?:class|def) {name}\b", text, re.MULTILINE)]
     if not there:
         return [], []
     taken = "\n".join([cell(there), *(f'{name} = mine.part("{name}")' for name in there)])
-    tests = {name: f"from grader import hidden\nhidden.{hidden.PARTS[name]}({name})" for name in there}
+    tests = {name: f"from grader import hidden\nhidden.{hidden.CHECK_OF_CLASS[name]}({name})" for name in there}
     result = grade([(0, taken)], tests)
     causes = [f"{each['ename']}: {each['evalue'][:200]}" for each in result.outputs.get(0, []) if "ename" in each]
     causes += [note.removeprefix("cell 0: ") for note in result.notes]
