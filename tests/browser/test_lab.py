@@ -93,7 +93,7 @@ def test_what_a_reader_writes_is_kept_and_used(lab, page):
     for verdict, is_kept in verdicts:
         color, says = verdict.evaluate("verdict => getComputedStyle(verdict).borderLeftColor"), verdict.inner_text()
         assert STATES[color] == ("right" if is_kept else "wrong")
-        kept = sentence("mine.kept", name=name, kept=1, total=len(PARTS))
+        kept = sentence("mine.kept", name=name, helpers="", kept=1, total=len(PARTS))
         assert kept in says if is_kept else says.startswith("✗ ") and "expected" in says
     printed = [output.get("text", "") for cell in ran for output in cell.outputs]
     assert sentence("mine.yours", name=name) in "".join(printed)

@@ -10,10 +10,12 @@ from numbers import Number
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 from vit_course.checks.verdict import sentence
 
 TOLERANCE = 1e-5  # of the largest expected value
+OBJECTS = (nn.Module, Dataset, DataLoader)  # named by their class
 
 
 def formula(*shape: int, start: int = 1) -> Tensor:
@@ -115,7 +117,7 @@ def named(value: object) -> str:
         return sentence(f"compare.{kind}", shape=tuple(value.shape))
     if isinstance(value, (tuple, list)) and any(map(is_array, value)):
         return sentence("compare.several", kind=type(value).__name__, parts=", ".join(map(named, value)))
-    if isinstance(value, nn.Module):
+    if isinstance(value, OBJECTS):
         return type(value).__name__
     if isinstance(value, dict):
         return sentence("compare.dictionary", count=len(value))

@@ -16,11 +16,12 @@ from numbers import Number
 from pathlib import Path
 from types import CodeType, FunctionType
 
+import einops
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vit_course.checks.compare import named
+from vit_course.checks.compare import OBJECTS, named
 from vit_course.checks.verdict import CheckFailed, NotWritten, Verdict, fail, sentence
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -33,6 +34,7 @@ def check(name: str, subject: object, verify: Callable[[], str]) -> Verdict:
     Torch's random numbers are put back afterwards, so that a check changes nothing in the notebook around it.
     """
     random = torch.random.get_rng_state()
+    _forget_patterns()
     try:
         if not callable(subject):
             raise fail("learner.not_callable", came=type(subject).__name__)
@@ -52,6 +54,12 @@ def check(name: str, subject: object, verify: Callable[[], str]) -> Verdict:
         raise told from failure.__cause__
     finally:
         torch.random.set_rng_state(random)
+
+
+def _forget_patterns() -> None:
+    """Empty einops' caches: to them a size of 4.0 is the 4 that a learner writes next, and they return its error."""
+    for function in (einops.einops._prepare_transformation_recipe, einops.einops._reconstruct_from_shape):
+        getattr(function, "cache_clear", lambda: None)()
 
 
 def shown(verify: Callable[[], Verdict]) -> Verdict:
@@ -153,6 +161,7 @@ LIBRARIES = {  # what their errors say, by the sentence that explains it
         "one_side": r"Identifiers only on one side of expression .*?: (?P<names>\{.*?\})",
         "twice": r'contains duplicate dimension "(?P<name>.*?)"',
         "unknown_sizes": r"Could not infer sizes for (?P<names>\{.*?\})",
+        "anonymous": r"[Nn]on-unitary anonymous ax",
         "lengths": r"Shape mismatch, (?P<came>\d+) != (?P<wanted>\d+)",
     },
     "torch": {  # and Python's own
@@ -163,8 +172,10 @@ LIBRARIES = {  # what their errors say, by the sentence that explains it
         "types": r"have (the )?same dtype|expected scalar type",
         "product": r"mat1 and mat2 shapes cannot be multiplied|Expected size for first two dimensions of batch2",
         "broadcast": r"The size of tensor a .* must match the size of tensor b",
+        "super": r"before Module\.__init__\(\) call",
         "fan": r"Fan in and fan out can not be computed",
         "name": r"name '(?P<name>\w+)' is not defined",
+        "call_no_grad": r"'type' object does not support the context manager",
         "by_name": r"__init__\(\) takes 1 positional argument but",
     },
 }
@@ -246,13 +257,13 @@ def _never_returns(function: object) -> bool:
 
 
 def _borrowed(subject: object) -> list[str]:
-    """Return notes on tensors, numbers and dictionaries that the learner's code reads from the notebook around it."""
+    """Return notes on tensors, numbers, models and data that the learner's code reads from the notebook around it."""
     notes = []
     for function in vars(subject).values() if inspect.isclass(subject) else [subject]:
         if isinstance(function, FunctionType) and function.__module__ != nn.Module.__module__:
             for name in sorted(_read_from_outside(function.__code__)):
                 value = function.__globals__.get(name)
-                if isinstance(value, (Tensor, np.ndarray, Number, dict)) and not name.isupper():
+                if isinstance(value, (Tensor, np.ndarray, Number, dict, *OBJECTS)) and not name.isupper():
                     notes.append(sentence("learner.borrowed", name=name, value=named(value)))
     return list(dict.fromkeys(notes))
 

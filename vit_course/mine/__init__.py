@@ -67,7 +67,8 @@ def _checked_and_kept(name: str, subject: Callable) -> Verdict:
         said = dict(file=path.name, folder=path.parent.resolve(), what=error.strerror or error)
         raise fail("mine.not_written", **said) from error
     kept = len(load().kept)
-    said = sentence("mine.kept", name=name, kept=kept, total=len(PARTS))
+    helpers = sentence("mine.with_helpers", helpers=listed([*source.helpers])) if source.helpers else ""
+    said = sentence("mine.kept", name=name, helpers=helpers, kept=kept, total=len(PARTS))
     return Verdict(f"{verdict}\n{said}" + sentence("mine.all_kept") * (kept == len(PARTS)))
 
 

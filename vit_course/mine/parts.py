@@ -62,7 +62,7 @@ class Part:
                 with torch.no_grad():
                     if not same(came(images), wanted(images)):
                         raise fail("mine.method", part=self.name, name=name)
-            elif came != wanted:
+            elif came != wanted or (isinstance(came, tuple) and any(isinstance(each, float) for each in came)):
                 said = ", ".join(f"{key}={value!r}" for key, value in sizes.items())
                 raise fail("mine.attribute", part=self.name, name=name, options=said, wanted=wanted, came=came)
 
