@@ -70,6 +70,7 @@ def unpacked(part):
 
 
 def test_an_image_beyond_0_and_1_is_sent_stretched_a_constant_one_too_and_256_shades_take_a_byte_each():
+    explore.positions(small_model().bfloat16())
     for image in (3 * IMAGES[0] - 1, torch.full((3, 8, 12), 2.0).double()):
         sent = explore.attention(small_model(), image).data["image"]
         expected = (image - image.min()) / (image.max() - image.min()).clamp(min=1e-9)

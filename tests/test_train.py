@@ -135,6 +135,7 @@ def test_the_result_is_what_the_saved_model_reaches_and_is_printed(finished, cap
     assert first.startswith(f"test accuracy {accuracy:.2%} (validation {result['valid_accuracy']:.2%}), ")
     assert f"{result['parameters']:,} parameters" in first
     assert f"load_trained('{finished / 'weights.safetensors'}')" in second
+    assert len(content(finished, "environment.json")) == 1  # nothing was trained
 
 
 def test_a_clone_that_is_not_installed_trains_and_says_so_by_default_in_runs(tmp_path, monkeypatch):
@@ -307,8 +308,9 @@ def test_without_a_run_and_a_data_set_nothing_is_started(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_holds_a_run_or_is_in_use_is_refused(killed, finished):
-    for folder in (killed, finished):
+def test_a_folder_that_holds_a_run_or_is_in_use_is_refused(killed, finished, tmp_path):
+    swept = shutil.copytree(finished, tmp_path / "weight_decay")  # a name like an option's
+    for folder in (killed, finished, swept):
         before = outcome(finished), (folder / "log.jsonl").read_bytes()
         said = refused(folder)
         assert said == f"error: {folder} already contains a run: continue it with --resume, or choose another --out"

@@ -171,6 +171,12 @@ BAD_FILES = [  # its name; its bytes, or what is saved in it; what the command p
     ("in.pt", None, "No such file"),
     ("in.safetensors", b"nothing", NO_TENSORS),
     ("in.pt", b"nothing", NO_TENSORS),
+    ("in.pt", b"hello, world", NO_TENSORS),
+    (
+        "in.pt",
+        TIMM | {"patch_embed.proj.weight": torch.ones(16, 3, 4, 2)},
+        "must be a convolution of shape (d, c, p, p)",
+    ),
     ("in.pt", {"cls_token": Harmful()}, NO_TENSORS),
     ("in.pt", [1, 2], "must hold tensors by name; got list"),
     ("in.pt", small_model().state_dict(), "does not contain its patch size. Add it, for example --patch-size 16"),
@@ -199,6 +205,11 @@ def test_the_command_overwrites_nothing_and_leaves_no_half_written_file(tmp_path
     (tmp_path / "out.pt").write_bytes(b"precious")
     assert "is there already" in run(capsys, tmp_path / "in.pt", tmp_path / "out.pt", "--to", "timm")
     assert (tmp_path / "out.pt").read_bytes() == b"precious"
+    assert "is not a folder" in run(capsys, tmp_path / "in.pt", tmp_path / "nowhere" / "out.pt", "--to", "timm")
+    (tmp_path / "run.safetensors").write_bytes(TRAINED)
+    for size, says in ((2, "patch_size must be 4, as"), (4, "->")):
+        said = run(capsys, tmp_path / "run.safetensors", tmp_path / "run.pt", "--to", "timm", "--patch-size", size)
+        assert says in said
 
     def save_half(state, path):
         path.write_bytes(b"half")

@@ -22,6 +22,7 @@ from itertools import repeat
 from pathlib import Path
 
 from tools.write_run_pages import RUNS, SHIPPED, write_pages
+from vit_course.atomic import replacing
 
 FOLDERS = Path(__file__).resolve().parents[1] / "runs" / "recorded"
 AT_ONCE = 2  # runs of the ablations, which use one core each; all others have the machine to themselves
@@ -169,7 +170,8 @@ def main() -> None:
             for line in pool.map(record_unless_known, groups[group], groups[group].values(), repeat(dict(old))):
                 old[line["name"]] = line
                 lines = [old[name] for name in groups[group] if name in old]
-                path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+                with replacing(path) as partial:
+                    partial.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     write_pages()
 
 

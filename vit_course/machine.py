@@ -24,5 +24,5 @@ def describe(device: str = "cpu") -> dict:
         processor=trade_name[1] if trade_name else platform.processor() or platform.machine(),
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         threads=torch.get_num_threads(),
-        device=torch.cuda.get_device_name() if torch.device(device).type == "cuda" else device,
+        device=torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else device,
     )

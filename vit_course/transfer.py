@@ -67,6 +67,7 @@ def fine_tune(
     """
     arguments.one_label_an_image(images, labels)
     arguments.whole_number("steps", steps)
+    arguments.whole_number("batch_size", batch_size)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=peak)
     plan = dict(total_steps=steps, warmup_steps=steps // 10, peak=peak)

@@ -10,7 +10,6 @@ embeddings belong to one image size.
 import argparse
 import hashlib
 import json
-import pickle
 import re
 from collections.abc import Mapping
 from itertools import product
@@ -104,7 +103,7 @@ def load_trained(path: str | Path) -> tuple[VisionTransformer, dict]:
         sizes = about.pop("model")
         model = VisionTransformer(**sizes | dict(image_size=tuple(sizes["image_size"])))
         model.load_state_dict(tensors)
-    except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
+    except (OSError, RuntimeError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"path must be weights.safetensors of a run, or one of {', '.join(map(repr, SHIPPED))}; "
             f"{path} is not: {error}"
@@ -341,7 +340,9 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             with safe_open(path, "pt") as file:
                 return load_file(path), file.metadata() or {}
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # whatever a reader of a damaged or foreign file stumbles over
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(f"{path} must hold tensors only, as safetensors or from torch.save: {reason}") from error
     for entry in ("model", "state_dict"):  # as training scripts often wrap it
@@ -354,19 +355,27 @@ def convert(source: Path, target: Path, layout: str, patch_size: int | None = No
     """Write a checkpoint in another layout; return the one it had. Nothing is overwritten, or left half-written."""
     if target.exists():
         raise ValueError(f"{target} is there already: name another file")
+    if not target.parent.is_dir():
+        raise ValueError(f"{target.parent} is not a folder")
     state, metadata = read(source)
     was, given = recognized(state)
     numbers = re.findall(r"(?:blocks\.|layers?\.|encoder_layer_)(\d+)\.", "\n".join(given))
     layers = 1 + max(map(int, numbers), default=0)
     table = _table(was, layers)
     _refuse_others(given, dict.fromkeys(their for theirs in table.values() for their in theirs), was)
+    shape = given[table[PROJECTION_WEIGHT][0]].shape
     if was != "vit_course":
-        patch_size = given[table[PROJECTION_WEIGHT][0]].shape[-1]
-    elif patch_size is None and "vit_course" in metadata:
-        patch_size = json.loads(metadata["vit_course"])["model"]["patch_size"]
-    elif patch_size is None:
-        raise ValueError(f"{source} does not contain its patch size. Add it, for example --patch-size 16")
-    arguments.whole_number("patch_size", patch_size)
+        if len(shape) != 4 or shape[2] != shape[3]:
+            raise ValueError(f"the patch projection must be a convolution of shape (d, c, p, p); got {tuple(shape)}")
+        patch_size = shape[-1]
+    else:
+        stored = json.loads(metadata["vit_course"])["model"]["patch_size"] if "vit_course" in metadata else patch_size
+        if stored is None:
+            raise ValueError(f"{source} does not contain its patch size. Add it, for example --patch-size 16")
+        if patch_size not in (None, stored):
+            raise ValueError(f"patch_size must be {stored}, as {source} says; got {patch_size}")
+        patch_size = arguments.whole_number("patch_size", stored)
+        arguments.divisible("the input of the patch projection", shape[-1], "patch_size**2", patch_size**2)
     state = _in_layout(_ours(given, table), layout, layers, patch_size)
     with replacing(target) as partial:
         if target.suffix == ".safetensors":

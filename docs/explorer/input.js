@@ -109,6 +109,7 @@
 
   async function openCheckpoint(file) {
     const model = vit.readModel(await file.arrayBuffer());
+    vit.forward(model, explorer.picture); // what cannot be computed is reported, and nothing has changed
     Object.assign(explorer, { model });
     Object.assign(state, explorer.CHOICES, { off: [], without: [] });
     show(0);

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from einops import rearrange
+from playwright.sync_api import Error
 
 from tools.explorer_page import text
 from vit_course import VisionTransformer
@@ -126,6 +127,8 @@ def test_a_checkpoint_of_another_shape_with_three_channels_and_the_mean_of_the_t
     sizes = dict(image_size=[8, 12], patch_size=4, in_channels=3, num_layers=2, num_heads=3, hidden_dim=12, mlp_dim=20)
     mean, std = [0.1, 0.2, 0.3], [0.5, 0.6, 0.7]
     model, packed = random_checkpoint(sizes | dict(num_classes=5, pool="mean"), mean=mean, std=std)
+    with pytest.raises(Error, match="cut short"):
+        engine.evaluate("saved => { vit.readModel(vit.decoded(saved).buffer); }", text(packed[:-4]))
     engine.evaluate("saved => { window.engine = vit.readModel(vit.decoded(saved).buffer); }", text(packed))
     images = torch.randint(256, (2, 3, 8, 12)) / 255
     normalized = (images - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]

@@ -112,7 +112,7 @@ def _what_moves(cls: type[nn.Module], mapping: Mapping) -> None:
     case = PLACES[0]
     tokens = torch.ones_like(case.args[0])
     with running(sentence("declare.on", case=case.label)), torch.no_grad():
-        came = set_parameters(build(cls, case.options))(tokens)
+        came = set_parameters(build(cls, case.options))(tokens.clone())
     if not isinstance(came, Tensor) or came.shape != tokens.shape:
         return  # the comparison that follows reports it
     moved = came - tokens
@@ -300,7 +300,7 @@ def clinic(case: int | str, repaired: Callable) -> Verdict:
         ValueError: there is no such case.
     """
     numbers = dict(enumerate(NAMES, start=1))
-    if isinstance(case, bool) or case not in (*numbers, *NAMES):
+    if type(case) not in (int, str) or case not in (*numbers, *NAMES):
         known = ", ".join(f'{number} or "{name}"' for number, name in numbers.items())
         raise ValueError(sentence("clinic.unknown", known=known, came=repr(case)))
     place = case if isinstance(case, int) else NAMES.index(case) + 1

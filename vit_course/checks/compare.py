@@ -49,7 +49,9 @@ def same(actual: object, expected: object) -> bool:
 
 
 def alike(actual: object, expected: object) -> bool:
-    """Whether two results are of one kind: numbers, tensors, arrays, lists or tuples, or one type."""
+    """Whether two results are of one kind: numbers, tensors, arrays, lists or tuples, or one type; or both complex."""
+    if _is_complex(actual) != _is_complex(expected):
+        return False
     if _is_scalar(expected):
         return _is_scalar(actual)
     kinds = (Tensor, np.ndarray, (tuple, list), type(expected))
@@ -67,13 +69,24 @@ def is_array(value: object) -> bool:
     return isinstance(value, (Tensor, np.ndarray))
 
 
+def _is_complex(value: object) -> bool:
+    is_number = isinstance(value, (Number, np.generic, np.ndarray))
+    return value.is_complex() if isinstance(value, Tensor) else is_number and np.iscomplexobj(value)
+
+
 def _is_scalar(value: object) -> bool:
     return isinstance(value, (Number, np.generic)) or (is_array(value) and value.ndim == 0)
 
 
 def as_tensor(value: object) -> Tensor:
-    """Return a number or an array as a tensor, with nothing lost: a Python float is in double precision."""
-    return value if isinstance(value, Tensor) else torch.from_numpy(np.array(value))
+    """Return a number or an array as a tensor, with nothing lost: a Python float is in double precision.
+
+    What no tensor holds, such as texts and integers of more than 64 bits, is nan, which is equal to nothing.
+    """
+    array = value if isinstance(value, Tensor) else np.array(value)
+    if isinstance(array, np.ndarray):
+        return torch.from_numpy(array) if array.dtype.kind in "biufc" else torch.full(array.shape, torch.nan)
+    return array
 
 
 def differs(actual: Tensor, expected: Tensor) -> Tensor:
@@ -82,7 +95,8 @@ def differs(actual: Tensor, expected: Tensor) -> Tensor:
     An infinity is equal to itself, nan never.
     """
     tolerance = TOLERANCE if expected.is_floating_point() else 0.0
-    actual, expected = actual.detach().double().cpu(), expected.detach().double().cpu()
+    kind = torch.complex128 if expected.is_complex() else torch.float64
+    actual, expected = (each.detach().to("cpu", kind) for each in (actual, expected))
     finite = expected[expected.isfinite()].abs()
     scale = max(1e-3, finite.max().item()) if finite.numel() else 1.0
     return ~torch.isclose(actual, expected, rtol=0.0, atol=tolerance * scale)
@@ -97,14 +111,15 @@ def describe(actual: object, expected: object) -> str:
             return f"{name}: {describe(one, right)}"
     if not alike(actual, expected) or not (is_array(expected) or _is_scalar(expected)):
         return sentence("compare.values", wanted=named(expected), came=named(actual))
-    actual, expected = as_tensor(actual), as_tensor(expected)
+    whole, actual, expected = actual, as_tensor(actual), as_tensor(expected)
     if actual.shape != expected.shape:
         return sentence("compare.shapes", wanted=tuple(expected.shape), came=tuple(actual.shape))
     wrong = differs(actual, expected)
     at = wrong.nonzero()[0].tolist()
     wanted, came = expected[tuple(at)].item(), actual[tuple(at)].item()
     digits = ".10g" if isinstance(wanted, int) else ".4f" if abs(wanted - came) > 1e-3 else ".7g"
-    values = sentence("compare.values", wanted=f"{wanted:{digits}}", came=f"{came:{digits}}")
+    came = named(whole) if isinstance(whole, int) else f"{came:{digits}}"
+    values = sentence("compare.values", wanted=f"{wanted:{digits}}", came=came)
     if not at:
         return values
     return sentence("compare.elements", at=at, values=values, wrong=int(wrong.sum()), total=wrong.numel())
@@ -131,11 +146,15 @@ def duplicate(value: object) -> object:
         return value.detach().clone()
     if isinstance(value, np.ndarray):
         return value.copy()
+    if isinstance(value, dict):
+        return {key: duplicate(part) for key, part in value.items()}
     return type(value)(map(duplicate, value)) if type(value) in (list, tuple) else value
 
 
 def unchanged(before: object, after: object) -> bool:
     """Whether a copy that was handed over is still as it was, bit by bit."""
+    if isinstance(before, dict):
+        return before.keys() == after.keys() and all(unchanged(before[key], after[key]) for key in before)
     if isinstance(before, (list, tuple)):
         return len(before) == len(after) and all(map(unchanged, before, after))
     if is_array(before):
@@ -152,6 +171,8 @@ def other_kind(actual: object, expected: object) -> str:
     """Return how the kind of a result differs from what is wanted, a name of a sentence; empty if it does not."""
     if alike(actual, expected):
         return ""
+    if _is_complex(actual):
+        return "complex"
     if not isinstance(expected, Tensor):
         return "other_kind"
     if isinstance(actual, (tuple, list)) and expected.ndim and list(map(named, actual)) == list(map(named, expected)):

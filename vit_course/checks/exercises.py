@@ -65,7 +65,7 @@ def _unfrozen(function: Callable, case: Case) -> dict[str, Tensor]:
 
 CHANGES = torch.zeros(3, 5, 4)  # some tokens differ in one feature, up or down, some in all, and some by too little
 CHANGES[0, 0, 0], CHANGES[0, 2, 1], CHANGES[0, 3, 2], CHANGES[0, 4], CHANGES[1] = 0.02, -3e-4, 0.04, 0.5, 0.01
-CHANGES[2, 0], CHANGES[2, 1] = 1e-6, 4e-5
+CHANGES[2, 0], CHANGES[2, 1], CHANGES[2, 2, 0] = 1e-6, 4e-5, 3e-4
 PARTLY_ZERO = formula(1, 50, 3)
 PARTLY_ZERO[0, [0, 9]] = 0.0
 

@@ -6,7 +6,6 @@ from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 
 import anywidget
-import numpy as np
 import torch
 from torch import Tensor
 from traitlets import Dict, Int, List, Tuple, Unicode, validate
@@ -110,7 +109,7 @@ def packed(tensor: Tensor) -> dict:
     if shades is not None and shades.min() >= 0 and shades.max() <= 255 and torch.allclose(shades / 255, tensor):
         array = shades.to(torch.uint8).numpy()
     else:
-        array = tensor.numpy() if tensor.dtype == torch.float16 else tensor.numpy().astype(np.float32)
+        array = tensor.numpy() if tensor.dtype == torch.float16 else tensor.float().numpy()
     return {"shape": list(array.shape), "type": str(array.dtype), "data": base64.b64encode(array.tobytes()).decode()}
 
 

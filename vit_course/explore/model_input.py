@@ -32,7 +32,7 @@ def as_read(name: str, images: Tensor, axes: str, model: VisionTransformer, abou
     if not isinstance(about, Mapping) or not {"mean", "std"} <= about.keys():
         raise ValueError(f"about must hold mean and std, as load_trained returns them; got {about!r}")
     check_range(name, images, ", as they are before about normalizes them")
-    mean, std = (torch.as_tensor(about[key], dtype=images.dtype)[:, None, None] for key in ("mean", "std"))
+    mean, std = (torch.as_tensor(about[key]).to(images)[:, None, None] for key in ("mean", "std"))
     if len(mean) != images.shape[-3] or len(std) != images.shape[-3]:
         raise ValueError(f"about must have one mean and std a channel, {images.shape[-3]}; got {len(mean)}, {len(std)}")
     return (images - mean) / std

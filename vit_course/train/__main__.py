@@ -24,6 +24,9 @@ EPILOG = """examples:
 You can stop a run at any time, for example with Ctrl-C. --resume continues it from its last checkpoint."""
 
 
+OPTION = re.compile(r"(^\w+|(?<![\w/\\.-])\w+_\w+)(?![\w/\\-])")  # in a message; not a part of a path
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the command's options."""
     top = argparse.ArgumentParser(
@@ -62,8 +65,8 @@ def main(argv: list[str] | None = None) -> None:
     except ConnectionError as error:
         raise SystemExit(f"error: {error}\n{stopped}") from error
     except (FloatingPointError, ValueError, OSError) as error:
-        # options are named as they are typed, at the start of a message and wherever they have an underscore
-        message = re.sub(r"^\w+|\w+_\w+", lambda word: _typed(word[0]) if word[0] in options else word[0], str(error))
+        # options are named as they are typed
+        message = OPTION.sub(lambda word: _typed(word[0]) if word[0] in options else word[0], str(error))
         raise SystemExit(f"error: {message}" if prints else 1) from error
     except KeyboardInterrupt:
         if prints:
@@ -80,7 +83,7 @@ def run(options: argparse.Namespace, folder: RunFolder, processes: Processes) ->
     trainer = None if result else Trainer(config, folder, options.checkpoint_steps)
     session = describe(config.device) | dict(threads=config.threads, processes=processes.count)
     processes.means(0.0)  # nothing is written before all processes have accepted the run
-    if processes.first:
+    if processes.first and trainer:
         folder.write_json("environment.json", [*(folder.read_json("environment.json") or []), session])
         folder.write_json("config.json", stored or asdict(config))  # an older version may have stored fewer settings
     if trainer:

@@ -15,6 +15,7 @@
       const tensors = {};
       for (const [name, { dtype, shape, data_offsets: [start, end] }] of Object.entries(header)) {
         if (dtype !== "F32") throw new Error(`${name} is ${dtype}, not F32`);
+        if (8 + length + end > buffer.byteLength) throw new Error("it is cut short");
         const bytes = buffer.slice(8 + length + start, 8 + length + end);
         tensors[name] = vit.tensor(shape, new Float32Array(bytes));
       }

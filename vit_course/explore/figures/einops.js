@@ -78,7 +78,7 @@
       }
     } else if (operation === "repeat") {
       if (lost.length) fail(`Unexpected identifiers on the left side of repeat: ${listed(lost)}`);
-      const unknown = added.filter((name) => !isLength(name) && !(name in sizes));
+      const unknown = added.filter((name) => !isLength(name) && !Object.hasOwn(sizes, name));
       if (unknown.length) fail(`Specify sizes for new axes in repeat: ${listed(unknown)}`);
     } else if (added.length) {
       fail(`Unexpected identifiers on the right side of reduce ${reduction}: ${listed(added)}`);
