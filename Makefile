@@ -105,7 +105,7 @@ rebuild-figures: $(INSTALLED)
 rebuild-notebooks: $(SITE_INSTALLED)  # a browser draws the stills of interactive figures
 	$(BIN)/python -m tools.execute_notebooks
 
-rebuild-runs: $(INSTALLED)  # about nineteen hours, and data are downloaded
+rebuild-runs: $(INSTALLED)  # about a day, and data are downloaded
 	$(BIN)/python -m tools.train_recorded_runs
 
 rebuild-benchmarks: $(PEERS_INSTALLED)  # some 40 minutes, on a machine with nothing else to do

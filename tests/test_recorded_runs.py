@@ -80,17 +80,16 @@ def test_the_page_concludes_from_the_ablation_of_best_what_the_runs_show():
 def test_the_page_concludes_from_the_whole_trainings_what_the_runs_show():
     gains = gains_in("full_ablation")
     points = {
-        "no shifts": [-4.2, -4.0],
+        "no shifts": [-4.2, -4.0, -4.4],
         "cosine after the warm-up": [-1.5, -2.6, -2.7],
-        "no positions": [-6.0, -6.2],
+        "no positions": [-6.0, -6.2, -5.8],
         "class token": [-1.2, -1.0, -0.8],
-        "AdamW for all parameters": [-4.8, -5.0],
+        "AdamW for all parameters": [-4.8, -5.0, -5.5],
         "no weight decay": [-0.5, -0.2, -0.8],
-        "no warm-up": [0.5, 0.3],
     }
     assert {change: [round(gain, 1) for gain in gains.pop(change)] for change in points} == points
-    assert gains.keys() == {"no mirror images", "no label smoothing"}
-    assert all(first > 0 > second for first, second, *_ in gains.values())
+    assert gains.keys() == {"no mirror images", "no warm-up", "no label smoothing"}
+    assert all(max(values) > 0 for values in gains.values())
 
 
 def test_best_reduces_the_photos_as_the_page_says():

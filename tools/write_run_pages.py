@@ -377,19 +377,19 @@ difference of 1.2 points at most; only without weight decay is the accuracy lowe
 changes are tested, one such result may well be chance.
 
 Four epochs are too few to overfit, so this table cannot show what the measures against overfitting are worth. For the
-next table, we trained every variant except the one with large images for the full 20 epochs, on one core, with seeds 0
-and 1 and in four cases also with seed 2. Its first row summarizes the five runs of *best* in the first table; the last
-column compares each variant with those that have the same seeds. The runs of *best* used two cores instead of one. This
-affects only the rounding of the computation, but rounding, too, changes the accuracy a little, so small differences in
-the last column mean nothing.
+next table, we trained every variant except the one with large images for the full 20 epochs, on one core, with the same
+three seeds. Its first row gives the validation accuracy of the five runs of *best* whose test accuracy is in the first
+table; the last column compares runs with the same seed. The runs of *best* used two cores instead of one. This affects
+only the rounding of the computation, but even rounding changes the accuracy slightly, so do not interpret small
+differences in the last column.
 
 {full_ablation}
 
 Over all 20 epochs, shifts are worth 4 points, an effect that four epochs do not show. Other effects shrink: AdamW costs
 5 points instead of 13, missing position embeddings 6 instead of 7 to 8, and the cosine 1.5 to 2.7 instead of 4. The
-class token costs about 1. Without weight decay, the accuracy is lower with all three seeds, by 0.2 to 0.8 points;
-without warm-up, it is higher with both, by half a point at most. Mirror images and label smoothing make no difference
-that so few seeds could show.
+class token costs about 1. Without weight decay, the accuracy is lower with all three seeds, by 0.2 to 0.8 points.
+Omitting mirror images, the warm-up or label smoothing does not lower it with every seed, so these runs do not show that
+any of the three helps.
 
 ## The commands
 
