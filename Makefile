@@ -40,7 +40,7 @@ GRADER := PYTHONPATH=notebooks/assignments $(BIN)/python -m grader
 
 help:
 	@echo 'Call one of these:'
-	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
+	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 	@echo 'Options: PYTHON=python3.12 to create environments with, VERSIONS=oldest or newest for test and test-all.'
 
 lab: copies  ## open the course in JupyterLab, in copies of your own

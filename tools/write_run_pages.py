@@ -38,8 +38,8 @@ LIMITS = {  # notes on each command, by data set and preset, in the order of the
         "schedule and the full size of the images."
     ),
     ("cifar10", "long"): (
-        "It trains with AdamW and the cosine schedule of lesson 6, and classifies from the class token. On two "
-        "cores, *best* gets much further in little more than half the time. It uses Muon, another schedule, smaller "
+        "It trains with AdamW and the cosine schedule of lesson 6, and classifies from the class token. With only "
+        "a little more processor time, *best* gets much further. It uses Muon, another schedule, smaller "
         "images in most steps and the mean of the patch tokens, and it has two more blocks and twice as many epochs. "
         "For comparison, tutorial 15 (above) reports about 90% for convolutional networks."
     ),
@@ -300,10 +300,9 @@ long.
 
 The table compares *best* with five other plain ViTs that were trained from scratch on CIFAR-10. They have
 {min_sizes:.0f} to {max_sizes:.0f} times as many parameters. Their entries under *training* and *test accuracy* come
-from the linked pages. Fully trained, most of them surpass *best*. With little training time, they do not: models of the
-same sizes, which we trained on two cores for {min_minutes:.0f} to {max_minutes:.0f} minutes, about twice as long as
-*best*, reached only {min_tests:.0f} to {max_tests:.0f}%. They used AdamW and settings designed for much longer
-training.
+from the linked pages. Fully trained, most of them surpass *best*. In a short run, models of the same sizes did not: we
+trained them on two cores for {min_minutes:.0f} to {max_minutes:.0f} minutes, about twice as long as *best*, with AdamW
+and settings designed for much longer training, and they reached only {min_tests:.0f} to {max_tests:.0f}%.
 
 {published}
 
@@ -312,10 +311,10 @@ learning rate, batch size, fraction of warm-up steps, weight decay, dropout and 
 cosine decay to 0, the course's code and initialization, and seed 0. Half of the images, chosen at random, were
 mirrored; in all runs but that for tutorial 15, every image was also shifted at random by up to four pixels each way. We
 chose the number of epochs so that each run would take half an hour on two idle cores; because other programs were
-running, it took longer. We omitted what some of the pages add for longer training: AutoAugment, RandAugment, random
-resized crops, random erasing, repeated augmentation, mixup, CutMix, stochastic depth and dropout of the attention
-weights. The column therefore shows how far such models get in this time with such settings, and not how good the
-complete recipes are.
+running, the runs took longer. We omitted what some of the pages add for longer training: AutoAugment, RandAugment,
+random resized crops, random erasing, repeated augmentation, mixup, CutMix, stochastic depth and dropout of the
+attention weights. The column therefore shows how far such models get in this time with such settings, and not how good
+the complete recipes are.
 
 {picture}
 
@@ -362,10 +361,11 @@ the first removes or replaces one of them, with seeds 0, 1 and 2:
   pixels in the first nine tenths of the steps.
 - *No shifts* omits the random shifts by up to three pixels each way.
 
-To keep 33 runs affordable, each uses one core and, with one exception, a fifth of the preset's 20 epochs. A step with
-full-size images takes three to four times as long as one with smaller images, so the row with large images has 1.4
-epochs instead of 4, which is about the same amount of computation. Accuracies are measured on 5,000 validation images,
-so each has a standard error of about 0.7 points; as above, the differences between rows are less noisy.
+To keep 33 runs affordable, each uses one core, and all but the three with large images train for a fifth of the
+preset's 20 epochs. A step with full-size images takes three to four times as long as one with smaller images, so these
+three have 1.4 epochs instead of 4, which is about the same amount of computation. Accuracies are measured on 5,000
+validation images, so each has a standard error of about 0.7 points; as above, the differences between rows are less
+noisy.
 
 {best_ablation}
 
@@ -386,18 +386,18 @@ differences in the last column.
 {full_ablation}
 
 Over all 20 epochs, shifts are worth 4 points, an effect that four epochs do not show. Other effects shrink: AdamW costs
-5 points instead of 13, missing position embeddings 6 instead of 7 to 8, and the cosine 1.5 to 2.7 instead of 4. The
-class token costs about 1. Without weight decay, the accuracy is lower with all three seeds, by 0.2 to 0.8 points.
-Omitting mirror images, the warm-up or label smoothing does not lower it with every seed, so these runs do not show that
-any of the three helps.
+5 points instead of 13, missing position embeddings 6 instead of 7 to 8, and the cosine schedule 1.5 to 2.7 instead of
+4. The class token costs about 1. Without weight decay, the accuracy is lower with all three seeds, by 0.2 to 0.8
+points. Omitting mirror images, the warm-up or label smoothing does not lower it with every seed, so these runs do not
+show that any of the three helps.
 
 ## The commands
 
-With these commands, you can reproduce the rows of the first table for seed 0; the other seeds are 1, 2 and so on. They
-need the course's environment: in the folder `vit-course`, first run `source .venv/bin/activate` or, on Windows,
+These commands repeat the runs of the first table with seed 0; the other seeds are 1, 2 and so on. They need the
+course's environment: in the folder `vit-course`, first run `source .venv/bin/activate` or, on Windows,
 `.venv\\Scripts\\activate`. If you repeat a run on one machine, with the same versions of Python and PyTorch, its
 weights will be identical. On a machine other than ours, rounding differs, so your weights and accuracy will differ a
-little from those in the table. The range over the seeds gives an idea of how much.
+little from ours. The range over the seeds gives an idea of how much.
 
 {commands}
 

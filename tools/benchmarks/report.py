@@ -137,7 +137,9 @@ def throughput_section(log: dict) -> str:
         "means not measured.",
     ]
     for name, difference in differences.items():
-        parts.append(f"At each size, all models have the same architecture except that of {name}: it has {difference}.")
+        parts.append(
+            f"At each size, all models have the same architecture except that of {name}, which has {difference}."
+        )
     parts.append(MEMORY if any("memory" in model for model in log["models"]) else NO_MEMORY)
     for entry in log["cases"]:
         parts += [f"### {entry['case']}, batch of {entry['batch']}: {entry['mode']}", *_throughput_case(log, entry)]

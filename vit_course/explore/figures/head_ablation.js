@@ -64,11 +64,13 @@ figures.kinds.head_ablation = (figure) => {
   function switchHeads(off) {
     job++;
     done = 0;
+    failed = false;
     figure.save({ off });
     if (!figure.local) return;
     const right = known[key(off)];
     if (right) figure.save({ answer: { off, right } });
     else compute(off).catch(() => {
+      loading = null; // a file that has not arrived is fetched again
       failed = true;
       figure.draw();
     });
