@@ -25,7 +25,7 @@ def test_every_package_that_the_course_installs_is_looked_for(lesson):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     installed = project["dependencies"] + project["optional-dependencies"]["notebooks"]
     modules = {Requirement(each).name.replace("scikit-learn", "sklearn") for each in installed}
-    run_the_cell, of_the_appendix = {"ipykernel", "jupyterlab"}, {"transformers"}
+    run_the_cell, of_the_appendix = {"ipykernel", "jsonschema", "jupyterlab"}, {"transformers"}
     assert set(lesson.needed) == modules - run_the_cell - of_the_appendix | {"vit_course"}
 
 
