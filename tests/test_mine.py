@@ -217,14 +217,13 @@ def test_a_helper_that_another_part_uses_is_not_replaced(notebook):
     assert "+ 0" not in text()
 
 
-EINSUM = """
-from {library} import einsum
+OF_EINOPS = """
+from einops import einsum
 
 
 def attention_weights(query, key):
-    return (einsum({arguments}) * query.shape[-1] ** -0.5).softmax(dim=-1)
+    return (einsum(query, key, "b h i e, b h j e -> b h i j") * query.shape[-1] ** -0.5).softmax(dim=-1)
 """
-OF_EINOPS = EINSUM.format(library="einops", arguments='query, key, "b h i e, b h j e -> b h i j"')
 OF_TORCH = """
 from torch import einsum
 
@@ -235,7 +234,6 @@ def scaled_dot_product_attention(query, key, value):
 
 
 def test_a_part_that_would_break_another_one_is_not_kept(notebook):
-    """Both import einsum, from two libraries."""
     notebook.keep("attention_weights", OF_EINOPS)
     before = text()
     with pytest.raises(checks.CheckFailed, match=r"with it in my_vit\.py, attention_weights would no longer pass"):
@@ -253,9 +251,7 @@ def test_a_part_that_the_file_cannot_run_is_not_kept(notebook):
 
 
 def test_an_infinite_constant_is_kept(notebook):
-    notebook('LOW = float("-inf")')
-    assert notebook.keep("attention_weights", OF_EINOPS.replace("(einsum", "(max(LOW, 0) + einsum")).passed
-    assert 'LOW = float("-inf")\n' in text()
+    notebook.keep("attention_weights", OF_EINOPS.replace("(einsum", "(max(LOW, 0) + einsum") + "LOW = -math.inf\n")
     assert mine.load().kept == ["attention_weights"]
 
 
@@ -268,16 +264,15 @@ def test_layers_made_in_another_order_are_kept_with_a_note(notebook):
 def test_an_import_that_is_changed_by_hand_is_checked_again(notebook):
     notebook.keep("MLPBlock", "from torch.nn.functional import gelu\n" + SOURCES["MLPBlock"].replace("F.gelu", "gelu"))
     assert mine.load().kept == ["MLPBlock"]
-    edited = text().replace("import gelu", "import relu as gelu")
-    Path("my_vit.py").write_text(edited, encoding="utf-8")
+    Path("my_vit.py").write_text(text().replace("import gelu", "import relu as gelu"), encoding="utf-8")
     assert mine.load().kept == []
 
 
 def test_what_else_is_on_the_line_of_an_import_stays(notebook):
     line = "from torch import nn; WIDTH = 3  # mine\n"
     Path("my_vit.py").write_text(line, encoding="utf-8")
-    notebook("from torch import Tensor")
-    assert notebook.keep("MLPBlock", SOURCES["MLPBlock"].replace("forward(self, x)", "forward(self, x: Tensor)")).passed
+    annotated = SOURCES["MLPBlock"].replace("forward(self, x)", "forward(self, x: Tensor)")
+    notebook.keep("MLPBlock", "from torch import Tensor\n" + annotated)
     assert line in text()
 
 

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import nbformat
 import pytest
@@ -199,6 +200,15 @@ def test_marks_by_hand_stay(folder, source):
         assert str(gradebook.find_submission("assignment_01", "eve").timestamp) == "2030-02-03 11:30:00"
     (handed / "timestamp.txt").write_text("yesterday, honestly", encoding="utf-8")
     recorded(folder, "eve", graded(source), handed)  # no reason not to record it
+
+
+def test_a_run_that_is_killed_while_it_enters_marks_enters_them_again(folder, source, monkeypatch):
+    killed = Mock(side_effect=GeneratorExit)  # nothing catches it, so nothing is tidied up
+    monkeypatch.setattr("nbgrader.preprocessors.SaveAutoGrades.preprocess", killed)
+    with pytest.raises(GeneratorExit):
+        recorded(folder, "eve", graded(source), folder.root / "submitted" / "eve" / "assignment_01")
+    assert (folder.root / "autograded" / "eve" / "assignment_01" / "assignment_01.ipynb").exists()
+    assert folder.entry("eve", "assignment_01") == {}
 
 
 @pytest.mark.parametrize("damage", [lambda text: text[:-9], lambda text: "", lambda text: "[]", lambda text: "{}"])

@@ -17,14 +17,13 @@ from pathlib import Path
 
 import nbformat
 import torch
-from nbconvert.exporters import NotebookExporter
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_output
 
 from grader import own_parts
 from grader.confine import Limits
 from grader.files import Stop
-from grader.gradebook import MARK, ClassFolder
+from grader.gradebook import MARK, ClassFolder, RecordedNotebookExporter
 from grader.pool import grade_one, run_jobs
 from grader.read_submission import MEGABYTES, Unreadable, find_notebook, read_notebook
 from grader.release import graded_edition
@@ -217,7 +216,7 @@ class Run:
         return notebook
 
 
-class GradedNotebookExporter(NotebookExporter):
+class GradedNotebookExporter(RecordedNotebookExporter):
     """What the button "Autograde" of formgrader does in this course: ``make grade``, for one submission."""
 
     def from_filename(self, filename: str, resources: dict | None = None, **options) -> tuple[str, dict]:

@@ -42,6 +42,7 @@ load_subconfig({str(ASSIGNMENTS / "nbgrader_config.py")!r})
 c.CourseDirectory.root = str(Path(__file__).resolve().parent)
 '''
 MARK = "vit_course"  # the key of ours in a graded notebook's metadata
+NOT_ENTERED = f"{MARK}_not_entered"  # its name until all marks of the notebook are in the gradebook
 # what SQLAlchemy says about the order in which nbgrader makes its objects is kept back
 _quiet = partial(warnings.catch_warnings, action="ignore", category=SAWarning)
 
@@ -58,6 +59,16 @@ class Mark:
     score: float
     final: bool
     cause: str = ""
+
+
+class RecordedNotebookExporter(NotebookExporter):
+    """Copies a graded notebook: nbgrader writes it before it enters the marks, and once more when they are entered."""
+
+    def from_notebook_node(self, notebook: NotebookNode, resources: dict | None = None, **options) -> tuple[str, dict]:
+        """Give :data:`MARK` its name in the second of these copies only: a run may be killed between them."""
+        old, new = (MARK, NOT_ENTERED) if self.parent._sanitizing else (NOT_ENTERED, MARK)
+        notebook.metadata[new] = notebook.metadata.pop(old)
+        return super().from_notebook_node(notebook, resources=resources, **options)
 
 
 @dataclass(frozen=True)
@@ -124,7 +135,7 @@ class ClassFolder:
 
     def record(self, student: str, assignment: str) -> None:
         """Enter the graded notebook that is stored. Marks and comments that were given by hand stay."""
-        settings = Config(Autograde=dict(exporter_class=NotebookExporter))
+        settings = Config(Autograde=dict(exporter_class=RecordedNotebookExporter))
         self.run(Autograde, settings, submitted_directory="checked", student_id=student, assignment_id=assignment)
 
     def forget(self, student: str, assignment: str) -> None:
