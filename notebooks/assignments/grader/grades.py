@@ -83,7 +83,7 @@ def report(
         for name, mark in marks.items():
             entry, digest = entries.get((id, name), {}), digests.get((id, name))
             cause = ""
-            if digest and not mark:
+            if digest and not (mark and entry):  # or it was not all entered
                 cause = NOT_GRADED
             elif mark and not digest:
                 cause = GONE
