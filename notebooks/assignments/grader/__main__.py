@@ -123,7 +123,7 @@ def grades(options: argparse.Namespace) -> None:
     folder, sources = _class(options)
     print(folder.export(sources, "grades-canvas.csv" if options.canvas else "grades.csv", options.canvas))
     waiting = sum(not mark.final for row in report(folder, sources, [])[1] for mark in row.marks.values() if mark)
-    print(f"{waiting} marks are not final")
+    print(f"{waiting} marks are not final" if waiting else "all marks are final")
 
 
 def _class(options: argparse.Namespace) -> tuple:
