@@ -126,7 +126,7 @@ BACK = "patches, *, patch_size, image_size, channels=3"
 NORM = "x, weight, bias"
 SPLIT = 'rearrange(projected, "b s (three h e) -> three b h s e", three=3, h=num_heads)'
 LAYER = "self.qkv = nn.Linear(4, 12)"
-HELPER = "def helper(query, key):\n    weights = (query @ key.mT).softmax(-1)\n\n\n"
+HELPER = "saved = dict(a=2)\n\ndef helper(query, key):\n    weights = (query @ key.mT).softmax(-1)\n\n\n"
 WORDS = [  # the check, the arguments and the body of a function, and what is said
     ("patchify", PATCHIFY, "return images.reshape(undefined)", r"NameError.* in line \d+, `return images.reshape"),
     ("scaled_dot_product_attention", ATTENTION, "return helper(query, key) @ value", "helper returns None, because"),
@@ -154,6 +154,7 @@ WORDS = [  # the check, the arguments and the body of a function, and what is sa
     ("layer_norm", f"{NORM}, eps", "with torch.no_grad: return x", r"write with torch\.no_grad\(\):"),
     ("patchify", PATCHIFY, 'return rearrange(images, "b c h w -> b h w 3")', "1 is the only number"),
     ("layer_norm", f"{NORM}, eps", "class A:\n        def __init__(self, *, d): ...\n    A(6)", "by name, as in"),
+    ("layer_norm", f"{NORM}, eps", "return x * saved['b']", "reads `saved` from the notebook around it .a dictionary"),
     ("layer_norm", NORM, "return x", r"must take the arguments \(x, weight, bias, eps\); yours takes"),
     ("patchify", PATCHIFY, "raise NotImplementedError", r"not written yet\. Put your code where"),
     ("split_heads", "projected, num_heads", f"return tuple({SPLIT})", r"torch\.stack"),

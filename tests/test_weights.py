@@ -206,9 +206,8 @@ def test_the_command_overwrites_nothing_and_leaves_no_half_written_file(tmp_path
     assert "is there already" in run(capsys, tmp_path / "in.pt", tmp_path / "out.pt", "--to", "timm")
     assert (tmp_path / "out.pt").read_bytes() == b"precious"
     assert "is not a folder" in run(capsys, tmp_path / "in.pt", tmp_path / "nowhere" / "out.pt", "--to", "timm")
-    (tmp_path / "run.safetensors").write_bytes(TRAINED)
-    files = tmp_path / "run.safetensors", tmp_path / "run.pt"
-    assert "patch_size must be 4, as" in run(capsys, *files, "--to", "timm", "--patch-size", 2)
+    (tmp_path / "a.safetensors").write_bytes(TRAINED)
+    assert "must be 4, as" in run(capsys, tmp_path / "a.safetensors", "b.pt", "--to", "timm", "--patch-size", 2)
 
     def save_half(state, path):
         path.write_bytes(b"half")
@@ -229,6 +228,7 @@ DAMAGED = {
     "another library's": (save(dict(a=torch.zeros(3))), NOT_OURS),
     "sizes that do not fit": (weights.packed_with_checksum(STATE, ABOUT | TOO_WIDE), "hidden_dim must be .*; got 15"),
     "a flipped bit": (TRAINED[:-5] + bytes([TRAINED[-5] ^ 1]) + TRAINED[-4:], "do not have the SHA-256 that was saved"),
+    "a number in the place of its description": (save(dict(a=torch.zeros(3)), dict(vit_course="3")), NOT_OURS),
     "a pickle": (pickle.dumps(Harmful()), NOT_OURS),
 }
 

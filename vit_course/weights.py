@@ -103,7 +103,7 @@ def load_trained(path: str | Path) -> tuple[VisionTransformer, dict]:
         sizes = about.pop("model")
         model = VisionTransformer(**sizes | dict(image_size=tuple(sizes["image_size"])))
         model.load_state_dict(tensors)
-    except (OSError, RuntimeError, AttributeError, KeyError, TypeError, ValueError) as error:
+    except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"path must be weights.safetensors of a run, or one of {', '.join(map(repr, SHIPPED))}; "
             f"{path} is not: {error}"
@@ -126,7 +126,7 @@ def unpacked(path: Path) -> tuple[dict[str, Tensor], dict]:
     """Return the tensors and ``about`` of a file that :func:`packed` made; ``ValueError`` for any other file."""
     try:
         with safe_open(path, "pt") as file:
-            return load_file(path), json.loads(file.metadata()["vit_course"])
+            return load_file(path), dict(json.loads(file.metadata()["vit_course"]))
     except (SafetensorError, KeyError, TypeError) as error:
         raise ValueError(f"it is not a whole safetensors file of this course ({error})") from error
 

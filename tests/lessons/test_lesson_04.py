@@ -15,8 +15,7 @@ def test_the_letter_survives_dropout_on_the_branch_only(lesson):
     image, run_stream = lesson.image, lesson.run_stream
     kept, faded = (run_stream(image, on_branch)[-1] for on_branch in (True, False))
     assert (kept - image).std() < 0.15 < image.std()
-    assert (faded > 100).sum() == 10  # 808 times as large as in the image
-    assert (faded > 0.3).sum() > 300
+    assert (faded > 100).sum() == 10 < 300 < (faded > 0.3).sum()  # those are 808 times as large as in the image
 
 
 def test_gradients_along_the_stream(lesson):

@@ -83,10 +83,10 @@ def as_tensor(value: object) -> Tensor:
 
     What no tensor holds, such as texts and integers of more than 64 bits, is nan, which is equal to nothing.
     """
-    array = value if isinstance(value, Tensor) else np.array(value)
-    if isinstance(array, np.ndarray):
-        return torch.from_numpy(array) if array.dtype.kind in "biufc" else torch.full(array.shape, torch.nan)
-    return array
+    if isinstance(value, Tensor):
+        return value
+    array = np.array(value)
+    return torch.from_numpy(array) if array.dtype.kind in "biufc" else torch.full(array.shape, torch.nan)
 
 
 def differs(actual: Tensor, expected: Tensor) -> Tensor:

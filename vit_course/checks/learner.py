@@ -58,8 +58,8 @@ def check(name: str, subject: object, verify: Callable[[], str]) -> Verdict:
 
 def _forget_patterns() -> None:
     """Empty einops' caches: to them a size of 4.0 is the 4 that a learner writes next, and they return its error."""
-    for function in (einops.einops._prepare_transformation_recipe, einops.einops._reconstruct_from_shape):
-        getattr(function, "cache_clear", lambda: None)()
+    for name in ("_prepare_transformation_recipe", "_reconstruct_from_shape"):  # of einops' own, so they may move
+        getattr(getattr(einops.einops, name, None), "cache_clear", lambda: None)()
 
 
 def shown(verify: Callable[[], Verdict]) -> Verdict:

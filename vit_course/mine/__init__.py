@@ -57,10 +57,10 @@ def _checked_and_kept(name: str, subject: Callable) -> Verdict:
             before = file.read(path)
             text = file.with_part(before, source)
             if text != before:
-                loaded = Loaded(text, path)
+                earlier, loaded = loaded_text(before, path).kept, Loaded(text, path)
                 if name not in loaded.kept:
                     raise fail("mine.not_alone", name=name, problem=loaded.problems.get(name, loaded.trouble))
-                if lost := [each for each in loaded_text(before, path).kept if each not in loaded.kept]:
+                if lost := [each for each in earlier if each not in loaded.kept]:
                     raise fail("mine.breaks", name=name, lost=listed(lost), problem=loaded.problems[lost[0]])
                 file.write(path, text, why=name)
     except OSError as error:
