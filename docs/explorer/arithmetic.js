@@ -175,7 +175,7 @@
   const TRANSFORM = "return x + self.mlp(self.ln_2(x))";
   const HIDDEN = "x = self.dropout(F.gelu(self.linear_1(x)))";
   const MERGE = 'return self.out_proj(rearrange(out, "b heads s e -> b s (heads e)"))';
-  const SPLIT = "query, key, value = rearrange(self.qkv(x), pattern, three=3, heads=self.num_heads)";
+  const SPLIT = "query, key, value = (rearrange(third, pattern, heads=self.num_heads) for third in thirds)";
   const vector = (third, part, title) => [
     title, `A linear layer computes the ${title.toLowerCase()} from the normalized token.`,
     "qkv", SPLIT,
