@@ -185,21 +185,31 @@ def test_a_file_that_canvas_has_exported_is_filled(folder):
 
 def test_marks_by_hand_stay(folder, source):
     where = "assignment_01", "assignment_01", "eve"
+    handed = folder.root / "submitted" / "eve" / "assignment_01"
+
+    def again(files, wrong=("square-test",)):
+        notebook = graded(source, wrong)
+        notebook.metadata[MARK]["files"] = files
+        recorded(folder, "eve", notebook, handed)
+        return folder.recorded()["eve", "assignment_01"]
+
+    assert again("first") == Mark(3.0, False)
     with folder.gradebook() as gradebook:
         grade = gradebook.find_grade("experiment-answer", *where)
         grade.manual_score, grade.needs_manual_grade = 1.5, False
         gradebook.find_comment("experiment-answer", *where).manual_comment = "Nearly."
         gradebook.db.commit()
-    assert folder.recorded()["eve", "assignment_01"] == Mark(1.5, True)
-    handed = folder.root / "submitted" / "eve" / "assignment_01"
+    assert again("first", ("square-test", "double-test")) == Mark(1.5, True)  # after an update of the tests
     (handed / "timestamp.txt").write_text("2030-02-03 11:30:00 UTC", encoding="utf-8")
-    recorded(folder, "eve", graded(source, wrong=["square-test"]), handed)
-    assert folder.recorded()["eve", "assignment_01"] == Mark(4.5, False)  # the answer may be another one now
+    assert again("second") == Mark(4.5, False)  # the answer may be another one now
+    assert again("second") == Mark(4.5, False)  # nobody has looked at it
     with folder.gradebook() as gradebook:
         assert gradebook.find_comment("experiment-answer", *where).comment == "Nearly."
         assert str(gradebook.find_submission("assignment_01", "eve").timestamp) == "2030-02-03 11:30:00"
     (handed / "timestamp.txt").write_text("yesterday, honestly", encoding="utf-8")
-    recorded(folder, "eve", graded(source), handed)  # no reason not to record it
+    with folder.gradebook() as gradebook:
+        gradebook.remove_submission("assignment_01", "eve")
+    assert again("second") == Mark(3.0, False)  # a timestamp that is none, or a new gradebook, is no reason against it
 
 
 def test_a_run_that_is_killed_while_it_enters_marks_enters_them_again(folder, source, monkeypatch):

@@ -102,14 +102,15 @@ def feedback(options: argparse.Namespace) -> None:
     from grader.grades import NEWER, report
 
     folder, sources = _class(options)
-    wanted = [name for name in folder.recorded() if name[1] in sources]
+    wanted = [name for name in folder.recorded() if name[1] in sources and name[0] in (options.student or [name[0]])]
     failures = []
     for student, assignment in tqdm(wanted, unit="page", desc="feedback"):
         try:
             folder.run(GenerateFeedback, student_id=student, assignment_id=assignment)
         except Stop as error:
             failures.append(f"{student}: no page for {assignment}: {error}")
-    marks = [(row.student.id, *mark) for row in report(folder, sources, [])[1] for mark in row.marks.items()]
+    rows = report(folder, sources, options.student)[1]
+    marks = [(row.student.id, *mark) for row in rows for mark in row.marks.items()]
     outdated = [f"{student}: {name}: {NEWER}" for student, name, mark in marks if mark and mark.cause == NEWER]
     print(f"{len(wanted) - len(failures)} pages in {folder.root / 'feedback'}", *outdated, sep="\n")
     if failures:
@@ -166,9 +167,10 @@ def _parser() -> argparse.ArgumentParser:
             add("--replace", action="store_true", help="replace submissions that were collected before")
         if function is grades:
             add("--canvas", default="", help="CSV file exported from Canvas, to be filled in")
+        if function in (grade, feedback):
+            add("--student", action="append", default=[], help="only this student; may be repeated")
         if function is grade:
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-            add("--student", action="append", default=[], help="only this student; may be repeated")
             add("--jobs", type=int, default=cores, help="submissions to grade in parallel (default: all cores)")
             again = "add --again for those already graded"
             add("--cell-seconds", type=float, default=60, help=f"time limit for each cell (default: 60); {again}")
@@ -194,7 +196,8 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         message = "nbgrader is missing: .venv/bin/python -m pip install -e '.[class]'"
     except KeyboardInterrupt:
-        print("stopped; the same command continues from here", file=sys.stderr, flush=True)
+        goes_on = "starts over" if getattr(options, "again", False) else "continues from here"
+        print(f"stopped; the same command {goes_on}", file=sys.stderr, flush=True)
         os._exit(130)  # at once: what is running has left nothing half-done
     print(message, file=sys.stderr)
     return 1

@@ -16,7 +16,7 @@ from pathlib import Path
 import nbformat
 from nbconvert.exporters import NotebookExporter
 from nbformat import NotebookNode
-from nbgrader.api import Gradebook
+from nbgrader.api import Gradebook, MissingEntry
 from nbgrader.apps import ExportApp
 from nbgrader.converters import Autograde, GenerateAssignment
 from nbgrader.coursedir import CourseDirectory
@@ -134,9 +134,26 @@ class ClassFolder:
         return None
 
     def record(self, student: str, assignment: str) -> None:
-        """Enter the graded notebook that is stored. Marks and comments that were given by hand stay."""
+        """Enter the graded notebook that is stored. Marks and comments that were given by hand stay.
+
+        nbgrader asks the teacher to confirm these marks; where the files are the same, they are as good as before.
+        """
+        files = self.entry(student, assignment).get("files")
+        is_same = files and files == self.entry(student, assignment, "checked").get("files")
+        confirmed = self._confirmed(student, assignment) if is_same else []
         settings = Config(Autograde=dict(exporter_class=RecordedNotebookExporter))
         self.run(Autograde, settings, submitted_directory="checked", student_id=student, assignment_id=assignment)
+        with self.gradebook() as gradebook:
+            for cell in confirmed:
+                gradebook.find_grade(cell, assignment, assignment, student).needs_manual_grade = False
+            gradebook.db.commit()
+
+    def _confirmed(self, student: str, assignment: str) -> list[str]:
+        """Return the cells whose marks were given by hand and wait for nothing."""
+        with self.gradebook() as gradebook, contextlib.suppress(MissingEntry):  # the gradebook may be a new one
+            grades = gradebook.find_submission_notebook(assignment, assignment, student).grades
+            return [each.name for each in grades if each.manual_score is not None and not each.needs_manual_grade]
+        return []
 
     def forget(self, student: str, assignment: str) -> None:
         """Remove a mark, and the files that belong to it."""

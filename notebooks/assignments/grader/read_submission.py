@@ -43,7 +43,7 @@ def find_notebook(folder: Path, name: str) -> tuple[Path, list[str]]:
         return path, []
     others = sorted(each for each in folder.iterdir() if each.suffix.lower() == ".ipynb")
     if not others:
-        raise Unreadable(f"the folder holds no {path.name}. Ask for the notebook.")
+        raise Unreadable(f"the folder holds no {path.name}. Hand in the notebook.")
     if len(others) > 1:
         names = ", ".join(plain(each.name) for each in others)
         raise Unreadable(f"several notebooks, none named {path.name}: {names}. Rename the one that counts.")
@@ -56,7 +56,7 @@ def read_text(path: Path) -> str:
     Raises:
         Unreadable: a link, a folder, a pipe, too large, or not UTF-8.
     """
-    again = f"Ask for the {path.suffix} file itself."
+    again = f"Hand in the {path.suffix} file itself."
     try:
         # a link is not followed, and a pipe does not make the grader wait
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -93,18 +93,18 @@ def read_notebook(path: Path) -> list[HandedCell]:
             f"the file is broken JSON ({str(error)[:80]})": True,
         }
         cause = next(cause for cause, is_so in causes.items() if is_so)
-        raise Unreadable(f"{cause}. Ask for the .ipynb file that JupyterLab saves.") from None
+        raise Unreadable(f"{cause}. Hand in the .ipynb file that JupyterLab saves.") from None
     version = document.get("nbformat", 4) if isinstance(document, dict) else 4
     if version != 4 and isinstance(document.get("cells", document.get("worksheets")), list):
         again = "Open it in JupyterLab, save it, hand that in."
         raise Unreadable(f"the notebook has format {plain(str(version))[:20]}, not 4. {again}")
     if not isinstance(cells := _of(document, dict).get("cells"), list):
-        raise Unreadable("the file is JSON but not a notebook. Ask for the .ipynb file that JupyterLab saves.")
+        raise Unreadable("the file is JSON but not a notebook. Hand in the .ipynb file that JupyterLab saves.")
     if len(cells) > CELLS:
         raise Unreadable(f"the notebook has {len(cells)} cells; the limit is {CELLS}. Remove what is not needed.")
     handed = [_cell(cell) for cell in cells if _of(cell, dict).get("cell_type") in ("code", "markdown", "raw")]
     if not handed:
-        raise Unreadable("the notebook has no cells. Ask for the notebook again.")
+        raise Unreadable("the notebook has no cells. Hand in the one with your work.")
     return handed
 
 
