@@ -110,7 +110,7 @@ def test_the_result_is_the_logs():
         assert len(accuracies) == 5
         values = statistics.median(accuracies), min(accuracies), max(accuracies)
         median, low, high = (f"{100 * value:.1f}" for value in values)
-        return median, f"(median of five seeds, {low} to {high}%)"
+        return median, f"(median of five seeds; range {low} to {high}%)"
 
     lines = (ROOT / "resources" / "runs" / "digits.jsonl").read_text(encoding="utf-8").splitlines()
     median, seeds = quoted([run["test_accuracy"] for run in map(json.loads, lines) if run["changes"] == {}])

@@ -156,7 +156,7 @@ CHANGED = "the {} had been changed; the original counts"
 STUB = dict(experiment_answer=TEXT_STUB)
 QUESTION = "## Experiment · Growth\n\nWhich grows faster? Give a reason.\n\n"
 OTHER, LABEL = "No, the double.", {"nbgrader": {"grade_id": WRITTEN}}
-ELSEWHERE = "the written answer of Experiment was not in its cell, or the cell had lost its labels; it was found by its place"
+ELSEWHERE = "the written answer of Experiment was found by its place, not by its label"
 LOST = "the written answer of Experiment could not be found; look it up by hand"
 SEVERAL = "2 written answers to Experiment; all are shown, one below the other"
 

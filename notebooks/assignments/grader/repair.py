@@ -162,7 +162,7 @@ class _Repair:
         if not answers:
             answers = self._own("markdown", label) + self._rewritten(label)
             if answers:
-                self.notes.append(f"the written answer of {label} was not in its cell, or the cell had lost its labels; it was found by its place")
+                self.notes.append(f"the written answer of {label} was found by its place, not by its label")
             elif not copies or self._may_be_elsewhere(label, copies[0]):
                 self.notes.append(f"the written answer of {label} could not be found; look it up by hand")
                 cell.source = NOT_FOUND
