@@ -3,6 +3,7 @@
 import json
 import statistics
 
+import numpy as np
 import pytest
 import torch
 from lessons.running import ROOT
@@ -104,11 +105,15 @@ def test_the_drawing_as_a_photo_is_still_recognized(lesson):
 def test_the_logs_of_the_benchmarks_say_what_the_text_says():
     for entry in log_of("throughput")["cases"]:
         if entry["mode"] == "training":
-            assert len(entry["seconds"]["vit_course"]) == len(entry["seconds"]["vit_course, compiled"]) == 16
-            saved = seconds(entry, "vit_course") - seconds(entry, "vit_course, compiled")
-            assert 0.02 < saved / seconds(entry, "vit_course") < 0.07
-            assert 16 < entry["first_compiled_step"] < 36
-            assert 1000 < entry["first_compiled_step"] / saved < 4000
+            plain, compiled = (np.array(entry["seconds"][name]) for name in ("vit_course", "vit_course, compiled"))
+            assert len(plain) == len(compiled) == 30
+            low, high = np.quantile(plain / compiled, (0.25, 0.75))
+            saved, first = np.median(plain) - np.median(compiled), entry["first_compiled_step"]
+            assert 0.01 < saved / np.median(plain) < 0.07
+            if entry["case"].startswith("Ti/16"):
+                assert low < 1 < high
+            else:
+                assert (round(1000 * saved), round(first), round(first / saved, -3)) == (8, 17, 2000)
     small = {model["parameters"] for model in log_of("throughput")["models"] if model["name"] == "vit_course"}
     assert 205_962 in small
     assert (CASES["px28"].sizes["num_layers"], CASES["px28"].batch, CASES["ti16"].batch) == (6, 256, 8)
