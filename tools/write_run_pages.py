@@ -14,41 +14,8 @@ GROUPS = ("digits", "fashion_mnist", "cifar10", "best")  # of the first table
 ALL_GROUPS = (*GROUPS, "published", "ablation", "best_ablation", "full_ablation")
 SHIPPED = "fashion_mnist-long-seed0"
 NAMES = dict(digits="Digits", fashion_mnist="Fashion-MNIST", cifar10="CIFAR-10")
-LIMITS = {  # notes on each command, by data set and preset, in the order of the first table
-    ("digits", "quick"): (
-        "There are only 1,221 training images and 360 test images, so one test image counts for 0.3 points. Simpler "
-        "models do about as well, as "
-        "[lesson 6](../../notebooks/06_training.ipynb#6.12-Baselines-and-an-honest-conclusion) shows."
-    ),
-    ("fashion_mnist", "quick"): (
-        "An image has only four patches, so steps are fast. The optimizer Muon "
-        "([lesson 7](../../notebooks/07_training_in_practice.ipynb"
-        "#7.2-The-training-command-and-its-recorded-runs)) trains the matrices of the encoder, and the head reads the "
-        "mean of the patch tokens."
-    ),
-    ("fashion_mnist", "long"): (
-        "The trained model in the repository is the result of this run. For comparison, the [page of the data "
-        "set](https://github.com/zalandoresearch/fashion-mnist#benchmark) lists results that users submitted: 88 to "
-        "93% for networks with two "
-        "or three convolutional layers, and 83.5% for people without training in "
-        "fashion."
-    ),
-    ("fashion_mnist", "best"): (
-        "The optimizer and the head are those of *quick*. Unlike *best* for CIFAR-10, this preset keeps the cosine "
-        "schedule and the full size of the images."
-    ),
-    ("cifar10", "long"): (
-        "It trains with AdamW and the cosine schedule of lesson 6, and classifies from the class token. With only "
-        "a little more processor time, *best* gets much further. It uses Muon, another schedule, smaller "
-        "images in most steps and the mean of the patch tokens, and it has two more blocks and twice as many epochs. "
-        "For comparison, tutorial 15 (above) reports about 90% for convolutional networks."
-    ),
-    ("cifar10", "best"): (
-        "As in *quick* for Fashion-MNIST, Muon trains the matrices of the encoder, and the head reads the mean of the "
-        "patch tokens. Most steps use smaller images, with 16 patches instead of 64. [The "
-        "ablation](#an-ablation-of-best) describes this and the learning-rate schedule, and shows what they are worth."
-    ),
-}
+PRESETS = (("digits", "quick"), ("fashion_mnist", "quick"), ("fashion_mnist", "long"), ("fashion_mnist", "best"))
+PRESETS += (("cifar10", "long"), ("cifar10", "best"))  # of the first table, in its order
 
 
 UVA = "https://uvadlc-notebooks.readthedocs.io/en/latest/tutorial_notebooks/tutorial15/Vision_Transformer.html"
@@ -98,20 +65,11 @@ def device(run: dict) -> str:
 
 
 def runs_by_preset() -> dict[tuple[str, str], list[dict]]:
-    """Return the runs of the first table by data set and preset, in the order of ``LIMITS``."""
-    found = {place: [] for place in LIMITS}
+    """Return the runs of the first table by data set and preset."""
+    found = {place: [] for place in PRESETS}
     for run in (run for group in GROUPS for run in read(group)):
         found[run["config"]["dataset"], run["config"]["preset"]].append(run)
     return found
-
-
-def settings(recipe: dict) -> str:
-    """Return a sentence on the length of the training and the size of the model."""
-    return (
-        f"This preset trains for {recipe['epochs']:g} epochs, with patches of {recipe['patch_size']} × "
-        f"{recipe['patch_size']} pixels, {recipe['num_layers']} encoder blocks, and a token width of "
-        f"{recipe['hidden_dim']}."
-    )
 
 
 def results() -> str:
@@ -132,13 +90,30 @@ def results() -> str:
     return "\n".join(lines)
 
 
+def presets() -> str:
+    """Return the table of what the presets have in common and what sets them apart."""
+    lines = [
+        "| data set | preset | epochs | patches | blocks | width | optimizer | learning rate | classifies from |",
+        "| --- | --- | --: | --- | --: | --: | --- | --- | --- |",
+    ]
+    for (dataset, preset), runs in runs_by_preset().items():
+        recipe = runs[0]["config"]["recipe"]
+        side, muon = recipe["patch_size"], recipe.get("optimizer") == "muon"
+        lines.append(
+            f"| {NAMES[dataset]} | {preset} | {recipe['epochs']:g} | {side} × {side} | {recipe['num_layers']} | "
+            f"{recipe['hidden_dim']} | {'Muon and AdamW' if muon else 'AdamW'} | "
+            f"{'constant, then linear' if 'cooldown' in recipe else 'cosine'} | "
+            f"{dict(token='the class token', mean='the mean of the patch tokens')[recipe['pool']]} |"
+        )
+    return "\n".join(lines)
+
+
 def commands() -> str:
-    """Return the command of each row of the results, with notes on its settings."""
+    """Return the command of each row of the results."""
     parts = []
     for (dataset, preset), runs in runs_by_preset().items():
         command = re.sub(r" --seed \d+", " --seed 0", runs[0]["command"])
-        note = f"{settings(runs[0]['config']['recipe'])} {LIMITS[dataset, preset]}"
-        parts.append(f"### {NAMES[dataset]}, {preset}\n\n```sh\n{command}\n```\n\n{note}")
+        parts.append(f"# {NAMES[dataset]}, {preset}\n{command}")
     return "\n\n".join(parts)
 
 
@@ -239,8 +214,9 @@ def table() -> str:
     """Return the whole page."""
     names = dict(ablation="quick", best_ablation="best", full_ablation="best")
     ablations = {group: ablation(group, preset) for group, preset in names.items()}
-    parts = dict(results=results(), commands=commands(), published=published(), machines=machines(), **ablations)
+    parts = dict(results=results(), presets=presets(), commands=commands(), published=published(), **ablations)
     others = published_summary()
+    parts |= dict(machines=machines())
     return PAGE.format(**parts, median=lesson_median(), picture=PICTURE.format(**others), **summary(), **others)
 
 
@@ -283,20 +259,49 @@ PAGE = """# Recorded runs
 <!-- written by tools/write_run_pages.py from the logs in this folder: change those, not this page -->
 
 How accurate is a small Vision Transformer that is trained from scratch on two CPU cores? With the preset *best*, it
-reaches {fashion_mnist_best} on Fashion-MNIST and {cifar10_best} on CIFAR-10. The preset *quick* reaches
-{fashion_mnist_quick} on Fashion-MNIST.
+reaches a test accuracy of {fashion_mnist_best} on Fashion-MNIST and {cifar10_best} on CIFAR-10. The preset *quick*
+reaches {fashion_mnist_quick} on Fashion-MNIST. Two ablations below show which ingredients matter: for both presets
+Muon, and for *best* on CIFAR-10 also smaller images in most steps, position embeddings, random shifts and the
+learning-rate schedule.
 
-A preset is a named set of hyperparameters. Each data set has its own version of it, described under [The
-commands](#the-commands), and each row of the table is one preset for one data set. Minutes and accuracies are medians
-over the seeds, with the lowest and the highest value in parentheses. All choices were made with validation images,
-which were held back from the training images, and each run used the test images once, at its end. The minutes include
-loading the data, the validation after every epoch, and the test. Other programs were running on the
-[machines](#machines-and-logs), so the minutes are approximate: at another time, the same command can take twice as
-long.
+A preset is a named set of hyperparameters, with a version for each data set, and each row of the table is one of these
+versions. Minutes and accuracies are medians over the seeds, with the lowest and the highest value in parentheses. All
+choices were made with validation images, which were held back from the training images, and each run used the test
+images once, at its end. The minutes include loading the data, the validation after every epoch, and the test. Other
+programs were running on the [machines](#machines-and-logs), so the minutes are approximate: at another time, the same
+command can take twice as long.
 
 {results}
 
-## What others report for CIFAR-10
+For comparison: on Fashion-MNIST, [its page](https://github.com/zalandoresearch/fashion-mnist#benchmark) lists results
+that users submitted, 88 to 93% for networks with two or three convolutional layers, and 83.5% for people without
+training in fashion. On the digits, simpler models do about as well as ours, as
+[lesson 6](../../notebooks/06_training.ipynb#6.12-Baselines-and-an-honest-conclusion) shows; there are only 1,221
+training images and 360 test images, so one test image counts for 0.3 points.
+
+## The presets and their commands
+
+{presets}
+
+*Width* is the number of features of a token. *Muon and AdamW* means that
+[Muon](../../notebooks/07_training_in_practice.ipynb#7.2-The-training-command-and-its-recorded-runs) trains the matrices
+of the encoder, and AdamW all other parameters. Most steps of *best* for CIFAR-10 use smaller images, with 16 patches
+instead of 64; [its ablation](#an-ablation-of-best) describes this and the learning rate. The trained model in the
+repository is that of *long* for Fashion-MNIST.
+
+These commands repeat the runs of the first table with seed 0; the other seeds are 1, 2 and so on. They need the
+course's environment: in the folder `vit-course`, first run `source .venv/bin/activate` or, on Windows,
+`.venv\\Scripts\\activate`.
+
+```sh
+{commands}
+```
+
+If you repeat a run on the same machine, with the same versions of Python and PyTorch, you get identical weights. On a
+machine other than ours, rounding differs, so your weights and accuracy will differ a little from ours. The range over
+the seeds gives an idea of how much.
+
+## Other Vision Transformers on CIFAR-10
 
 The table compares *best* with five other plain ViTs that were trained from scratch on CIFAR-10. They have
 {min_sizes:.0f} to {max_sizes:.0f} times as many parameters. Their entries under *training* and *test accuracy* come
@@ -309,12 +314,12 @@ and settings designed for much longer training, and they reached only {min_tests
 The last column shows what we measured. For each page, we trained a model of the same size, with the page's peak
 learning rate, batch size, fraction of warm-up steps, weight decay, dropout and label smoothing, but with AdamW, a
 cosine decay to 0, the course's code and initialization, and seed 0. Half of the images, chosen at random, were
-mirrored; in all runs but that for tutorial 15, every image was also shifted at random by up to four pixels each way. We
-chose the number of epochs so that each run would take half an hour on two idle cores; because other programs were
-running, the runs took longer. We omitted what some of the pages add for longer training: AutoAugment, RandAugment,
+mirrored; in all runs except the one for tutorial 15, every image was also shifted at random by up to four pixels each
+way. We chose the number of epochs so that each run would take half an hour on two idle cores; because other programs
+were running, the runs took longer. We omitted what some of the pages add for longer training: AutoAugment, RandAugment,
 random resized crops, random erasing, repeated augmentation, mixup, CutMix, stochastic depth and dropout of the
 attention weights. The column therefore shows how far such models get in this time with such settings, and not how good
-the complete recipes are.
+the complete recipes are. Tutorial 15 reports about 90% for convolutional networks.
 
 {picture}
 
@@ -323,10 +328,9 @@ are in the files `resources/runs/*_runs.jsonl`.
 
 ## An ablation of *quick*
 
-Which ingredients of *quick* matter on Fashion-MNIST? An *ablation* answers such a question by removing or replacing one
-of them at a time. For Fashion-MNIST, *quick* has patches of 14 × 14 pixels and two encoder blocks, trains the matrices
-of the encoder with the optimizer Muon (lesson 7), and classifies from the mean of the patch tokens. Each row below the
-first changes one part of it, with seeds 0, 1 and 2:
+Which ingredients of *quick* matter on Fashion-MNIST? To find out, an *ablation* removes or replaces one at a time. In
+runs this short, only two mattered measurably: the large patches and Muon. Each row of the table below the first changes
+one part of the preset, with seeds 0, 1 and 2:
 
 - *AdamW* replaces Muon and lowers the peak learning rate from 0.008 to 0.003, a value that we did not tune.
 - *No positions* keeps the position embeddings at zero.
@@ -350,8 +354,8 @@ that lower the accuracy with every seed.
 
 ## An ablation of *best*
 
-Which ingredients of *best*, with its six encoder blocks and patches of 4 × 4 pixels, matter on CIFAR-10? Each row below
-the first removes or replaces one of them, with seeds 0, 1 and 2:
+Which ingredients of *best* matter on CIFAR-10? Each row below the first removes or replaces one of them, with seeds 0,
+1 and 2:
 
 - *Cosine after the warm-up* uses the schedule of lesson 6 instead of a learning rate that stays at its peak until the
   last two fifths of the steps and then falls linearly to 0.
@@ -371,41 +375,33 @@ noisy.
 
 After these four epochs, replacing Muon with AdamW costs most: 13 points, some of which may be due to AdamW's untuned
 learning rate. With the same amount of computation, omitting the smaller images costs 8 to 9 points. Omitting the
-position embeddings costs 7 to 8, although *quick* hardly needs them for its four large patches. The cosine schedule
-costs about 4 points, and using the class token instead of mean pooling costs 0.6 to 2.4. The other five changes make a
+position embeddings costs 7 to 8, whereas *quick*, with only four patches, hardly needs them. The cosine schedule costs
+about 4 points, and using the class token instead of the mean costs 0.6 to 2.4. The other five changes make a
 difference of 1.2 points at most; only without weight decay is the accuracy lower with all three seeds, and when five
 changes are tested, one such result may well be chance.
 
 Four epochs are too few to overfit, so this table cannot show what the measures against overfitting are worth. For the
 next table, we trained every variant except the one with large images for the full 20 epochs, on one core, with the same
-three seeds. Its first row gives the validation accuracy of the five runs of *best* whose test accuracy is in the first
-table; the last column compares runs with the same seed. The runs of *best* used two cores instead of one. This affects
-only the rounding of the computation, but even rounding changes the accuracy slightly, so do not interpret small
-differences in the last column.
+three seeds. Its first row shows the five recorded runs of *best*, and the last column compares runs with the same seed.
+The recorded runs used two cores and therefore round differently. This alone changes the accuracy slightly, so do not
+interpret small differences.
 
 {full_ablation}
 
 Over all 20 epochs, shifts are worth 4 points, an effect that four epochs do not show. Other effects shrink: AdamW costs
 5 points instead of 13, missing position embeddings 6 instead of 7 to 8, and the cosine schedule 1.5 to 2.7 instead of
-4. The class token costs about 1. Without weight decay, the accuracy is lower with all three seeds, by 0.2 to 0.8
-points. Omitting mirror images, the warm-up or label smoothing does not lower it with every seed, so these runs do not
-show that any of the three helps.
-
-## The commands
-
-These commands repeat the runs of the first table with seed 0; the other seeds are 1, 2 and so on. They need the
-course's environment: in the folder `vit-course`, first run `source .venv/bin/activate` or, on Windows,
-`.venv\\Scripts\\activate`. If you repeat a run on one machine, with the same versions of Python and PyTorch, its
-weights will be identical. On a machine other than ours, rounding differs, so your weights and accuracy will differ a
-little from ours. The range over the seeds gives an idea of how much.
-
-{commands}
+4. The class token costs about 1. Without weight decay, the accuracy is again lower with all three seeds, by 0.2 to 0.8
+points; it may help a little, but differences of this size could still come from chance. Omitting mirror images, the
+warm-up or label smoothing does not lower the accuracy with every seed, so these runs do not show that any of the three
+helps.
 
 ## Machines and logs
 
+The runs were recorded on these machines, and each log names its own:
+
 {machines}
 
-The runs above were recorded by `tools/train_recorded_runs.py`. Two more logs belong to lessons:
+All were recorded by `tools/train_recorded_runs.py`. Two more logs belong to lessons:
 
 - `digits.jsonl` is lesson 6's own comparison on the digits (`tools/train_digits.py`). Its recipe differs from *quick*:
   30 epochs, no label smoothing and no gradient clipping. With 360 test images, the difference between its median test
