@@ -43,27 +43,27 @@ CHECKS = FOLDER / "results" / "checks.json"
 
 HEAD = """# Benchmarks
 
-On two CPU cores, the course's Vision Transformer trains and predicts about as fast as the fastest of the published
-implementations that we measured: for two sizes of model, in training and in inference, its speed is {slowest:.2f} to
-{fastest:.2f} times that of the fastest. `torch.compile` makes it {compiled_least:.0%} to {compiled_most:.0%} faster,
-but the first step then takes {first_least:.0f} to {first_most:.0f} s. On Fashion-MNIST, the course's preset *quick*,
-with its schedule shortened to {seconds:g} s of training, reaches a test accuracy of {accuracy:.1%}. Of three published
-recipes, which we reimplemented, the best reaches {their_accuracy:.1%} after {their_seconds:g} s. However, this recipe
-was made for another data set, MNIST. The other two, one of them made for CIFAR-10, were meant for runs that would take
-more than an hour here. In our tests, no check of a reader's code took more than {check:.1f} s of processor time.
+On two CPU cores:
+
+- **Speed.** The course's Vision Transformer trains and predicts about as fast as the fastest published implementation
+  that we measured: for two sizes of model, its speed is {slowest:.2f} to {fastest:.2f} times that of the fastest.
+  `torch.compile` makes it {compiled_least:.0%} to {compiled_most:.0%} faster, but the first step then takes
+  {first_least:.0f} to {first_most:.0f} s.
+- **bfloat16** speeds up training only for the larger model, and only on a processor with instructions for it.
+- **Time to accuracy.** On Fashion-MNIST, the course's preset *quick*, shortened to {seconds:g} s of training, reaches a
+  test accuracy of {accuracy:.1%}. The best of three published recipes reaches {their_accuracy:.1%} after
+  {their_seconds:g} s; it was made for MNIST, and the other two for much longer runs.
+- **Checks.** When a lesson checks a reader's code, this takes at most {check:.1f} s of processor time.
 
 `tools/benchmarks/report.py` writes this page from the logs in `benchmarks/results/`, and `make rebuild WHAT=benchmarks`
-repeats the measurements. The sections were not all measured on the same machine, and other programs were running, so
-compare times only within a table. For the profiles and for bfloat16, even such comparisons are limited; see the text
-above those tables. Each section begins with its machine, the highest speed of `torch.mm` that we measured on
-it, and the load average, roughly the number of programs that were computing or waiting for a core.
+repeats the measurements. The sections were not all measured on the same [machine](#machines), and other programs were
+running, so compare times only within a table.
 """
 MEMORY = (
-    "Memory is the peak resident memory of a new process during two steps, minus the memory that it used before the "
-    "model was built. "
-    "In training, it includes the weights, the stored activations, the gradients and the optimizer's state."
+    "- *Memory* is the peak resident memory of a new process during two steps, minus the memory that it used before "
+    "the model was built. In training, it includes the weights, the stored activations, the gradients and the optimizer's state."
 )
-NO_MEMORY = "Memory was not measured, because this requires Linux's `/proc`."
+NO_MEMORY = "- *Memory* was not measured, because this requires Linux's `/proc`."
 
 
 def save(log: dict, path: Path) -> None:
@@ -104,13 +104,21 @@ def with_range(values: list[float], form: str) -> str:
     return f"{median} ({low}–{high})"
 
 
-def machine_line(machine: dict) -> str:
-    """Return what a log says of the machine, the versions and the date."""
-    load = f" Load average before the measurements: {machine['load']:.1f}." if machine["load"] is not None else ""
+def machines_section() -> str:
+    """Return a row for each section: what its log says of the machine, the versions and the date."""
+    rows = []
+    for title, (path, _) in SECTIONS.items():
+        machine = load(path)["machine"]
+        versions = f"{machine['system']}, Python {machine['python']}, PyTorch {machine['torch']}"
+        cores = f"{machine['processor']}, {machine['cores']} cores"
+        busy = f"{machine['load']:.1f}" if machine["load"] is not None else "–"
+        peak = f"{machine['matmul_flops'] / 1e9:.0f}"
+        rows.append([title, machine["date"][:10], cores, versions, str(machine["threads"]), peak, busy])
+    header = ["section", "date", "processor", "versions", "threads", "peak, GFLOP/s", "load average"]
     return (
-        f"{machine['date'][:10]}, {machine['processor']}, {machine['cores']} cores, threads: {machine['threads']}, "
-        f"{machine['system']}, Python {machine['python']}, PyTorch {machine['torch']}. "
-        f"Measured peak of `torch.mm` in float32: {machine['matmul_flops'] / 1e9:.0f} GFLOP/s.{load}"
+        "The peak is the highest speed of `torch.mm` in float32 that we measured, and the load average, roughly the "
+        "number of programs that were computing or waiting for a core, is that before the measurements.\n\n"
+        + table(header, rows, words=4)
     )
 
 
@@ -120,7 +128,6 @@ def throughput_section(log: dict) -> str:
     ran = ran.replace("Hugging Face", "Hugging Face Transformers")
     differences = {model["name"]: model["difference"] for model in log["models"] if model["difference"]}
     parts = [
-        machine_line(log["machine"]),
         f"*vit_course* is the course's package; the published models come from {ran}. With each library, we built two "
         f"models. "
         f"*Ti/16* takes images of 224 × 224 pixels, cut into patches of 16 × 16, and has 12 blocks of width 192 with 3 "
@@ -128,19 +135,19 @@ def throughput_section(log: dict) -> str:
         *(f"{name} did not run: {why}" for name, why in log["missing"].items()),
         f"In each of {log['rounds']} rounds, all models take one step on the same images, in an order that changes "
         "from round to round. A step is a forward pass or, in training, a complete update with the same AdamW. Times "
-        "and speeds are medians with quartiles in parentheses. The reference is the published model with the lowest "
-        "median time. The relative speed of a model is the reference's time divided by the model's own time in the "
-        "same round, so a value above 1 means faster. The table shows the median of these ratios, which need not rank "
-        "the models exactly as the median times do. The share of the peak says how well a model uses the processor: "
-        "the floating-point operations that its matrix multiplications need, those inside attention included, divided "
-        "by the time of the step and by the measured peak of `torch.mm`. Only vit_course was also compiled. A dash "
-        "means not measured.",
+        "and speeds are medians with quartiles in parentheses. Of the course's model, the compiled version was timed, "
+        "too. A dash means not measured.",
+        "- *Relative speed* compares a model with the reference, the published model with the lowest median time: the "
+        "reference's time divided by the model's own in the same round, so a value above 1 means faster. The median of "
+        "these ratios need not rank the models exactly as the median times do.\n"
+        "- *Share of peak* says how well a model uses the processor. It is the number of floating-point operations per "
+        "second in its matrix multiplications, including those inside attention, divided by the measured peak of "
+        "`torch.mm`.\n" + (MEMORY if any("memory" in model for model in log["models"]) else NO_MEMORY),
     ]
     for name, difference in differences.items():
         parts.append(
             f"At each size, all models have the same architecture except that of {name}, which has {difference}."
         )
-    parts.append(MEMORY if any("memory" in model for model in log["models"]) else NO_MEMORY)
     for entry in log["cases"]:
         parts += [f"### {entry['case']}, batch of {entry['batch']}: {entry['mode']}", *_throughput_case(log, entry)]
     return "\n\n".join(parts)
@@ -170,12 +177,12 @@ def _throughput_case(log: dict, entry: dict) -> list[str]:
     for name, seconds in entry["seconds"].items():
         model, median = models.get(name, {}), statistics.median(seconds)
         memory = model.get("memory", {}).get(entry["mode"])
-        parameters = f"{model['parameters']:,}" if model else ""
+        parameters = f"{model['parameters']:,}" if model else "–"
         milliseconds = with_range([1e3 * value for value in seconds], ".1f")
         speed = with_range(speeds(entry, name, reference), ".2f") if reference else "–"
         share = f"{entry['flops'] / median / log['machine']['matmul_flops']:.0%}"
         needed = f"{memory / 2**20:.0f}" if memory else "–"
-        rows.append([name, parameters, milliseconds, f"{entry['batch'] / median:.0f}", speed, share, needed])
+        rows.append([name, parameters, milliseconds, f"{entry['batch'] / median:,.0f}", speed, share, needed])
     header = ["model", "parameters", "ms per step", "images/s", "relative speed", "share of peak", "memory, MiB"]
     return [table(header, rows), *_findings(entry, reference)]
 
@@ -197,34 +204,31 @@ def _findings(entry: dict, reference: str | None) -> list[str]:
 
 
 def profile_section(log: dict) -> str:
-    """Return a table for each case: milliseconds a step by group of operators."""
-    parts = [machine_line(log["machine"])]
+    """Return a table for each case: the share of a step's time by group of operators."""
     products = [
         f"{row['groups']['matrix multiplications'] / sum(row['groups'].values()):.0%} in {row['mode']} ({row['case']})"
         for row in log["rows"]
         if row["name"] == "vit_course"
     ]
-    parts.append(
-        "The tables in this section divide the time of a step among kinds of operators. In vit_course, matrix "
-        f"multiplications take up these shares: {listed(products)}. Their row includes the linear "
-        "projections of the attention; the two products inside the attention, queries with keys and weights with "
-        "values, are part of the row *fused attention*. The times are means over "
-        f"{log['steps']} steps. Each model was profiled in a run of its own, so milliseconds cannot be compared "
-        "between columns or with the tables above; shares can, but small differences mean nothing. vit-pytorch does "
-        "not use PyTorch's fused attention, so its attention appears under matrix multiplications, softmax, copies and "
-        "elementwise operations. In inference, when the number of heads is even, torchvision's attention runs in a "
-        "code path of its own, most of which appears under matrix multiplications and softmax. *Sums* are mainly the "
-        "gradients of biases. *Python and autograd* is the time outside all operators."
-    )
+    parts = [
+        "The tables in this section divide the time of a step among kinds of operators, in percent. In vit_course, "
+        f"matrix multiplications take {listed(products)}. Their row "
+        "includes the linear projections of the attention; the two products inside the attention, queries with keys "
+        "and weights with values, are part of the row *fused attention*. The shares are means over "
+        f"{log['steps']} steps, and small differences mean nothing. vit-pytorch does not use PyTorch's fused "
+        "attention, so its attention appears under matrix multiplications, softmax, copies and elementwise operations. In "
+        "inference, when the number of heads is even, torchvision's attention runs in a code path of its own, most of "
+        "which appears under matrix multiplications and softmax. *Sums* are mainly the gradients of biases. *Python "
+        "and autograd* is the time outside all operators."
+    ]
     for case, mode in dict.fromkeys((row["case"], row["mode"]) for row in log["rows"]):
         columns = {row["name"]: row["groups"] for row in log["rows"] if (row["case"], row["mode"]) == (case, mode)}
         groups = [group for group in next(iter(columns.values())) if any(column[group] for column in columns.values())]
-        totals = [sum(column.values()) for column in columns.values()]
-        rows = [["total", *(f"{1e3 * total:.1f}" for total in totals)]]
-        for group in reversed(groups):
-            shares = [(column[group], total) for column, total in zip(columns.values(), totals, strict=True)]
-            rows.insert(0, [group, *(f"{1e3 * seconds:.1f} ({seconds / total:.0%})" for seconds, total in shares)])
-        parts += [f"### {case}: {mode}, ms per step", table(["operators", *columns], rows)]
+        rows = [
+            [group, *(f"{100 * column[group] / sum(column.values()):.0f}" for column in columns.values())]
+            for group in groups
+        ]
+        parts += [f"### {case}: {mode}, percent of a step", table(["operators", *columns], rows)]
     return "\n\n".join(parts)
 
 
@@ -242,7 +246,6 @@ def precision_section(log: dict) -> str:
     scores = {name: listed([f"{100 * value:.1f}%" for value in values]) for name, values in log["digits"].items()}
     return "\n\n".join(
         [
-            machine_line(log["machine"]),
             "In our measurements, bfloat16, a 16-bit floating-point format, speeds up the training of vit_course "
             f"only for {' and for '.join(faster) or 'none of the models'}. The models and batch sizes are those of "
             f"the first section. In each of {log['rounds']} rounds, a training step in float32 alternates with one in "
@@ -251,7 +254,7 @@ def precision_section(log: dict) -> str:
             "column *instructions* shows what oneDNN, the library that computes the products, may use for bfloat16. "
             "In the last two rows, we limited it to AVX2, which has no instructions for bfloat16. This does not "
             "fully imitate an older processor, because the rest of PyTorch was not limited. Compare times within a "
-            "row only, because the load on the machine varied.",
+            "row only, because the load on the machine varied. Before you use bfloat16, measure your own model.",
             table(["case", "instructions", "float32, ms per step", "bfloat16, ms per step", "relative speed"], rows),
             f"Does bfloat16 cost accuracy? In a small test, we saw no sign of it. After {log['epochs']} epochs of "
             "lesson 6's recipe on the digits, the validation accuracies with three seeds are "
@@ -278,22 +281,22 @@ def time_to_accuracy_section(log: dict) -> str:
         "separate run, with one seed, whose schedule ends at that time. Each of the other rows is a single run of a "
         "published recipe, tested at several times. A dash means not measured."
     )
-    return "\n\n".join([machine_line(log["machine"]), measure, table(header, lines), *log["notes"]])
+    return "\n\n".join([measure, table(header, lines), *log["notes"]])
 
 
 def checks_section(log: dict) -> str:
     """Return the longest time of each check, the slowest first."""
     kinds = ["right", "one", "two", "unknown"]
     slowest = sorted(log["seconds"].items(), key=lambda item: -max(item[1].values()))
-    rows = [[name, *(f"{found[kind]:.2f}" for kind in kinds)] for name, found in slowest if max(found.values()) > 0.015]
+    rows = [[name, *(f"{found[kind]:.2f}" for kind in kinds)] for name, found in slowest if max(found.values()) >= 0.3]
     return "\n\n".join(
         [
-            machine_line(log["machine"]),
             "The lessons check the functions and classes that readers write. Each row is one of these checks, and "
             "the table shows its processor time in seconds, on one thread. We ran each check on correct code and on "
             f"many wrong versions: with one mistake that the check can name, with two of these (up to {log['pairs']} "
-            "pairs per check), and with a mistake that it detects but cannot name (*unknown mistake*). Of several "
-            "versions, the table gives the longest time. Checks that never take more than 0.01 s are left out.",
+            "pairs per check), and with a mistake that it detects but cannot name (*unknown mistake*). Each entry "
+            f"is the longest time over all versions of its kind. The other {len(slowest) - len(rows)} checks take less "
+            "than 0.3 s.",
             table(["check", "correct code", "one mistake", "two mistakes", "unknown mistake"], rows),
         ]
     )
@@ -337,7 +340,8 @@ def in_short() -> dict[str, float]:
 def page() -> str:
     """Return the page of results."""
     sections = [f"## {title}\n\n{section(load(path))}" for title, (path, section) in SECTIONS.items()]
-    return "\n\n".join([HEAD.format(**in_short()).rstrip("\n"), *sections]) + "\n"
+    machines = f"## Machines\n\n{machines_section()}"
+    return "\n\n".join([HEAD.format(**in_short()).rstrip("\n"), *sections, machines]) + "\n"
 
 
 if __name__ == "__main__":
