@@ -61,7 +61,8 @@ running, so compare times only within a table.
 """
 MEMORY = (
     "- *Memory* is the peak resident memory of a new process during two steps, minus the memory that it used before "
-    "the model was built. In training, it includes the weights, the stored activations, the gradients and the optimizer's state."
+    "the model was built. In training, it includes the weights, the stored activations, the gradients and the "
+    "optimizer's state."
 )
 NO_MEMORY = "- *Memory* was not measured, because this requires Linux's `/proc`."
 
@@ -216,9 +217,9 @@ def profile_section(log: dict) -> str:
         "includes the linear projections of the attention; the two products inside the attention, queries with keys "
         "and weights with values, are part of the row *fused attention*. The shares are means over "
         f"{log['steps']} steps, and small differences mean nothing. vit-pytorch does not use PyTorch's fused "
-        "attention, so its attention appears under matrix multiplications, softmax, copies and elementwise operations. In "
-        "inference, when the number of heads is even, torchvision's attention runs in a code path of its own, most of "
-        "which appears under matrix multiplications and softmax. *Sums* are mainly the gradients of biases. *Python "
+        "attention, so its attention appears under matrix multiplications, softmax, copies and elementwise operations. "
+        "In inference, when the number of heads is even, torchvision's attention runs in a code path of its own, most "
+        "of which appears under matrix multiplications and softmax. *Sums* are mainly the gradients of biases. *Python "
         "and autograd* is the time outside all operators."
     ]
     for case, mode in dict.fromkeys((row["case"], row["mode"]) for row in log["rows"]):
