@@ -25,7 +25,7 @@ from vit_course.checks.compare import (
 from vit_course.checks.dropout import Draws
 from vit_course.checks.learner import check, running
 from vit_course.checks.modules import Mapping
-from vit_course.checks.trace import Progress, Stop, stop_of
+from vit_course.checks.trace import Progress, stop_of
 from vit_course.checks.variants import MOST_CALLS, Mistake, explanation, mistakes_of, namespace, told, without_nan
 from vit_course.checks.verdict import CATALOG, CheckFailed, NotWritten, Verdict, fail, sentence
 
@@ -263,13 +263,9 @@ class Trial:
         """Raise ``CheckFailed`` with the mistake whose edited twin stops at the same operation on the same values."""
         stop = stop_of(lambda: self.learners(tried.case))
         known = [mistake for mistake in self.check.known(drawn=tried.case.training) if not mistake.fields]
-
-        def stops(twins: dict[str, object]) -> Stop:
-            return stop_of(lambda: tried(twins))
-
-        results = [(stops, stop), *((other, other.came) for other in before)]
-        if found := stop.message and explanation(known, results, most_calls=MOST_CALLS // 5):
-            raise _named(found, stops, str(stopped)) from stopped.__cause__
+        results = [(lambda twins: stop_of(lambda: tried(twins)), stop), *((other, other.came) for other in before)]
+        if found := stop[1] is not None and explanation(known, results, most_calls=MOST_CALLS // 5):
+            raise _named(found, tried, str(stopped)) from stopped.__cause__
 
     def explain(self, group: Sequence[Tried], right: str) -> None:
         """Raise ``CheckFailed`` with the mistakes that explain the values, or with how far they are right."""
