@@ -312,7 +312,7 @@ class Trial:
         """Return the learner's module with the course's parameters, in eval mode."""
         mine = modules.build(self.subject, case.options).eval()
         try:
-            modules.load(mine, self.right(case).state_dict(), self.mapping)
+            modules.load(mine, self.right(case).state_dict(), self.mapping, case)
         except CheckFailed:
             modules.made_in_forward(mine, case.args[0])
             raise
@@ -332,7 +332,7 @@ class Trial:
             kept = duplicate(first)
             if self.check.is_class:
                 right.load_state_dict({name: _smaller(value) for name, value in right.state_dict().items()})
-                modules.load(mine, right.state_dict(), self.mapping)
+                modules.load(mine, right.state_dict(), self.mapping, case)
             came, wanted = (call(*map(_smaller, case.args), **case.kwargs) for call in (mine, right))
         if not same(came, wanted):
             raise fail("modules.second_call", describe(came, wanted), case=case.label)
