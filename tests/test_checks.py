@@ -52,13 +52,13 @@ OF_DROPOUT = (
     "mlp_block.out_not_dropped mlp_block.dropped_before_gelu encoder_block.rates_swapped encoder_block.read_dropped "
     "attention_dropout.dropped_twice attention_dropout.rate_kept"
 )
+OF_PARTS = [("encoder", name) for name in OF_DROPOUT.split()] + [("image_embedding", "patchify.last_column_missing")]
 
 
-@pytest.mark.parametrize("name", OF_DROPOUT.split())
-def test_an_encoder_names_what_dropout_misses_in_its_blocks(name):
-    check = CHECKS["encoder"]
-    (mistake,) = [known for known in check.known(drawn=True) if known.id == name]
-    assert refused(check, check.made_with(mistake)).mistakes == (name,)
+@pytest.mark.parametrize(("whole", "name"), OF_PARTS)
+def test_a_mistake_in_a_part_is_named_where_the_whole_is_checked(whole, name):
+    (mistake,) = [known for known in variants.mistakes_of(name.partition(".")[0]) if known.id == name]
+    assert refused(CHECKS[whole], CHECKS[whole].made_with(mistake)).mistakes == (name,)
 
 
 @pytest.mark.parametrize("name", SHOWN)

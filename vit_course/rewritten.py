@@ -308,54 +308,26 @@ class ViT(nn.Sequential):
 
 # --- our weights in these classes ------------------------------------------------------------------------------------
 
-POST = {  # our names to those of A.3, replaced in this order
-    "embedding.": "img_emb.",
-    "encoder.layers": "encoders",
-    "ln_": "norm_",
-    "self_attention": "mha",
-    "out_proj": "linear",
-    "mlp.linear_1": "mlp.0",
-    "mlp.linear_2": "mlp.3",
-    "head": "classifier.2",
-    "encoder.ln": "classifier.1",
-}
-SEQUENTIAL = {  # and to those of A.5
-    "embedding.": "0.",
-    "encoder.layers": "1",
-    "ln_1": "0.fn.0",  # the norm in the first residual connection
-    "self_attention": "0.fn.1",  # the branch after this norm
-    "out_proj": "linear",
-    "ln_2": "1.fn.0",
-    "mlp.linear_1": "1.fn.1.0",
-    "mlp.linear_2": "1.fn.1.3",
-    "head": "2.2",
-    "encoder.ln": "2.1",
-}
-
 
 def copy_weights(ours: nn.Module, theirs: nn.Module) -> nn.Module:
     """Copy the weights of our model or image embedding into an object of these classes; return it in eval mode.
+
+    The parameters of both come in the same order, except that some of these classes have three layers for our ``qkv``.
 
     Args:
         ours: a model of the course, or its embedding. The sizes of both must agree.
         theirs: a whole model or an embedding of this file. It becomes float64.
     """
-    expected, state = theirs.state_dict(), {}
     projection = next(part.projection for part in theirs.modules() if isinstance(part, TokenEmbedding))
-    place = 0 if isinstance(projection[0], nn.Conv2d) else 1  # of the convolution or the linear layer
-    order = "c p1 p2" if place == 0 else projection[0].pattern.split("(gh gw) ")[1]
-    names = {"patch_embedding.projection": f"projection.{place}", "class_token": "cls_token"}
-    names |= {"pos_embedding": "positions"} | (SEQUENTIAL if isinstance(theirs, ViT) else POST)
+    order = "c p1 p2" if isinstance(projection[0], nn.Conv2d) else projection[0].pattern.split("(gh gw) ")[1]
     side = next(part.patch_size for part in ours.modules() if hasattr(part, "patch_size"))
-    for name, value in ours.state_dict().items():
-        if name.endswith("projection.weight"):
-            value = rearrange(value, f"d (c p1 p2) -> d {order}", p1=side, p2=side)
-        for our_part, their_part in names.items():
-            name = name.replace(our_part, their_part)
-        pieces = {name: value}
-        if "qkv" in name and name not in expected:  # they have three layers
-            layers = [name.replace("qkv", part) for part in ("query", "key", "value")]
-            pieces = dict(zip(layers, value.chunk(3), strict=True))
-        state |= pieces
-    theirs.double().load_state_dict(state)
+    names, values = list(theirs.state_dict()), []
+    for name, part in ours.named_modules():
+        own = list(part.parameters(recurse=False))
+        if name.endswith("patch_embedding.projection"):
+            own[0] = rearrange(own[0], f"d (c p1 p2) -> d {order}", p1=side, p2=side)
+        if name.endswith("qkv") and any("query" in key for key in names):  # the weights of three layers, and the biases
+            own = [piece for pair in zip(*(value.chunk(3) for value in own), strict=True) for piece in pair]
+        values += own
+    theirs.double().load_state_dict(dict(zip(names, values, strict=True)))  # checks the shapes
     return theirs.eval()

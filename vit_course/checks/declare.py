@@ -25,7 +25,7 @@ from vit_course.checks.compare import (
 from vit_course.checks.dropout import Draws
 from vit_course.checks.learner import check, running
 from vit_course.checks.modules import Mapping
-from vit_course.checks.trace import Progress, Stop, stop_of
+from vit_course.checks.trace import Progress, stop_of
 from vit_course.checks.variants import MOST_CALLS, Mistake, explanation, mistakes_of, namespace, told, without_nan
 from vit_course.checks.verdict import CATALOG, CheckFailed, NotWritten, Verdict, fail, sentence
 
@@ -263,13 +263,9 @@ class Trial:
         """Raise ``CheckFailed`` with the mistake whose edited twin stops at the same operation on the same values."""
         stop = stop_of(lambda: self.learners(tried.case))
         known = [mistake for mistake in self.check.known(drawn=tried.case.training) if not mistake.fields]
-
-        def stops(twins: dict[str, object]) -> Stop:
-            return stop_of(lambda: tried(twins))
-
-        results = [(stops, stop), *((other, other.came) for other in before)]
-        if found := stop.message and explanation(known, results, most_calls=MOST_CALLS // 5):
-            raise _named(found, stops, str(stopped)) from stopped.__cause__
+        results = [(lambda twins: stop_of(lambda: tried(twins)), stop), *((other, other.came) for other in before)]
+        if found := stop[1] is not None and explanation(known, results, most_calls=MOST_CALLS // 5):
+            raise _named(found, tried, str(stopped)) from stopped.__cause__
 
     def explain(self, group: Sequence[Tried], right: str) -> None:
         """Raise ``CheckFailed`` with the mistakes that explain the values, or with how far they are right."""
@@ -316,7 +312,7 @@ class Trial:
         """Return the learner's module with the course's parameters, in eval mode."""
         mine = modules.build(self.subject, case.options).eval()
         try:
-            modules.load(mine, self.right(case).state_dict(), self.mapping)
+            modules.load(mine, self.right(case).state_dict(), self.mapping, case)
         except CheckFailed:
             modules.made_in_forward(mine, case.args[0])
             raise
@@ -336,7 +332,7 @@ class Trial:
             kept = duplicate(first)
             if self.check.is_class:
                 right.load_state_dict({name: _smaller(value) for name, value in right.state_dict().items()})
-                modules.load(mine, right.state_dict(), self.mapping)
+                modules.load(mine, right.state_dict(), self.mapping, case)
             came, wanted = (call(*map(_smaller, case.args), **case.kwargs) for call in (mine, right))
         if not same(came, wanted):
             raise fail("modules.second_call", describe(came, wanted), case=case.label)

@@ -10,7 +10,7 @@ from vit_course.checks.compare import formula
 from vit_course.checks.declare import Case, declare
 from vit_course.checks.dropout import RATE, draws
 from vit_course.checks.modules import Mapping, build, own_names
-from vit_course.checks.verdict import CheckFailed, fail, sentence
+from vit_course.checks.verdict import fail
 
 # --- cutting and putting back ----------------------------------------------------------------------------------------
 
@@ -55,49 +55,10 @@ LAST = ("ln.weight", "encoder.ln.weight", "head.weight")  # what comes after all
 NORMALIZATIONS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d)
 
 
-def _wrong_sizes(reference: type[nn.Module]) -> Callable:
-    """Return a behavior that names a parameter's wrong size by what it would be the right size of."""
-
-    def behavior(cls: type[nn.Module], mapping: Mapping) -> None:
-        for case in TO_EMBED if mapping is None else ():
-            try:
-                module = build(cls, case.options)
-            except CheckFailed:  # reported with its case by what follows
-                return
-            for key, layer in module.named_modules():
-                if isinstance(layer, NORMALIZATIONS) and list(layer.parameters()):
-                    raise fail("sizes.normalization", name=key, kind=type(layer).__name__)
-            own = module.state_dict()
-            for key, value in reference(**case.options).state_dict().items():
-                if key in own and own[key].shape != value.shape:
-                    came, wanted = tuple(own[key].shape), tuple(value.shape)
-                    if cause := _cause_of_size(key, came, wanted, case):
-                        at = sentence("sizes.at", case=case.label, name=key, came=came, wanted=wanted)
-                        sizes = dict(came=came[1], wanted=wanted[1], d=case.options["hidden_dim"])
-                        raise fail(f"sizes.{cause}", at, name=key, **sizes)
-                    return
-
-    return behavior
-
-
-def _cause_of_size(key: str, came: tuple[int, ...], wanted: tuple[int, ...], case: Case) -> str:
-    """Return the id of the cause of a wrong size, if the size tells it."""
-    p, d, c = case.options["patch_size"], case.options["hidden_dim"], case.args[0].shape[1]
-    if key.endswith("projection.weight"):
-        causes = [
-            ((d, c, p, p), "convolution"),
-            (wanted[::-1], "transposed"),
-            ((wanted[1], wanted[1]), "width_of_patch"),
-            *(((d, size), "power") for size in (p ^ 2, c * (p ^ 2)) if p ^ 2),
-            *([((d, p * p), "one_channel")] if c > 1 else []),
-            *([((d, 3 * p * p), "three_channels")] if c != 3 else []),
-        ]
-        return dict(causes).get(came, "other_width" if len(came) == 2 and came[0] == d else "")
-    if len(came) == 3 and came[-1] != d and came[-1] == c * p * p:
-        return "wide_parameter"
-    if key == "pos_embedding" and len(came) == 3:
-        return {wanted[1] - 1: "no_position_for_token", 1: "one_position"}.get(came[1], "positions")
-    return ""
+def _never_normalizes(cls: type[nn.Module], mapping: Mapping) -> None:
+    for name, layer in build(cls, TO_EMBED[0].options).named_modules() if mapping is None else ():
+        if isinstance(layer, NORMALIZATIONS) and list(layer.parameters()):
+            raise fail("modules.normalization", name=name, kind=type(layer).__name__)
 
 
 def modes(options: dict, x: Tensor, *arguments: str) -> list[Case]:
@@ -140,7 +101,7 @@ declare(
     [TO_EMBED, modes(MANY, formula(8, 3, 16, 16))],
     mistakes="patch_embedding patchify",
     stages=["patches", "tokens"],
-    before=[_wrong_sizes(vit_course.PatchEmbedding)],
+    before=[_never_normalizes],
 )
 
 # --- the whole of Eq. 1 ----------------------------------------------------------------------------------------------
@@ -179,6 +140,6 @@ declare(
     ],
     mistakes="image_embedding patch_embedding patchify drop",
     stages=["patch_embedding.patches", "patch_embedding.tokens", "tokens", "summed"],
-    before=[_wrong_sizes(vit_course.ImageEmbedding)],
+    before=[_never_normalizes],
     behaviors=[starts_small(vit_course.ImageEmbedding, *STARTED)],
 )

@@ -92,7 +92,7 @@ def _small_tokens(case: Case) -> Case:
 def _two_norms(cls: type[nn.Module], mapping: Mapping) -> None:
     block = build(cls, BLOCKS[0].options)
     if getattr(block, "ln_1", None) is getattr(block, "ln_2", block):
-        raise fail("sizes.one_norm")
+        raise fail("modules.one_norm")
 
 
 PARTS = f"drop encoder_block multi_head_attention mlp_block {HEADS}"
@@ -228,7 +228,7 @@ def _head_on_all_tokens(cls: type[nn.Module], mapping: Mapping) -> None:
         return
     s, d = 1 + (8 // case.options["patch_size"]) ** 2, case.options["hidden_dim"]
     if isinstance(head, nn.Linear) and head.in_features in (s * d, (s - 1) * d):
-        raise fail("sizes.head", count=head.in_features // d, came=head.in_features, wanted=d)
+        raise fail("modules.head", count=head.in_features // d, came=head.in_features, wanted=d)
 
 
 declare(

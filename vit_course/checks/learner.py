@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from vit_course.checks.compare import OBJECTS, named
-from vit_course.checks.verdict import CheckFailed, NotWritten, Verdict, fail, sentence
+from vit_course.checks.verdict import CATALOG, CheckFailed, NotWritten, Verdict, fail, sentence
 
 PACKAGE = Path(__file__).resolve().parents[1]
 STANDARD_LIBRARY = Path(sysconfig.get_paths()["stdlib"])
@@ -153,33 +153,6 @@ def _older_than_a_syntax_error(subject: object) -> None:
 
 # --- what stopped it -------------------------------------------------------------------------------------------------
 
-LIBRARIES = {  # what their errors say, by the sentence that explains it
-    "einops": {
-        "float": r"ints.*float|float.*ints",
-        "divide": r"can't divide axis of length (?P<length>\d+) in chunks of (?P<parts>\d+)",
-        "axes": r"[Ee]xpected (?P<wanted>\d+) dim\w*\.? ?.*?(?P<came>\d+)-dim",
-        "one_side": r"Identifiers only on one side of expression .*?: (?P<names>\{.*?\})",
-        "twice": r'contains duplicate dimension "(?P<name>.*?)"',
-        "unknown_sizes": r"Could not infer sizes for (?P<names>\{.*?\})",
-        "anonymous": r"[Nn]on-unitary anonymous ax",
-        "lengths": r"Shape mismatch, (?P<came>\d+) != (?P<wanted>\d+)",
-    },
-    "torch": {  # and Python's own
-        "mask": r"argument 'attn_mask' \(position 4\) must",
-        "number": r"must be Tensor, not (int|float)",
-        "one_number": r"only one element tensors can be converted to Python scalars",
-        "joined": r"Sizes of tensors must match except in dimension",
-        "types": r"have (the )?same dtype|expected scalar type",
-        "product": r"mat1 and mat2 shapes cannot be multiplied|Expected size for first two dimensions of batch2",
-        "broadcast": r"The size of tensor a .* must match the size of tensor b",
-        "super": r"before Module\.__init__\(\) call",
-        "fan": r"Fan in and fan out can not be computed",
-        "name": r"name '(?P<name>\w+)' is not defined",
-        "call_no_grad": r"'type' object does not support the context manager",
-        "by_name": r"__init__\(\) takes 1 positional argument but",
-    },
-}
-
 
 @contextmanager
 def running(doing: str = "") -> Iterator[None]:
@@ -234,9 +207,8 @@ def _explained(error: Exception) -> list[str]:
     """Return what an error means, in the learner's terms; empty if it is clear by itself."""
     text = str(error)
     einops = any("einops" in Path(frame.filename).parts for frame in traceback.extract_tb(error.__traceback__))
-    library = "einops" if einops else "torch"
-    found = [(name, match) for name, says in LIBRARIES[library].items() if (match := re.search(says, text))]
-    lines = [sentence(f"{library}.{name}", **match.groupdict()) for name, match in found[:1]]
+    rows = CATALOG["einops" if einops else "torch"].values()
+    lines = [row["says"].format(**match.groupdict()) for row in rows if (match := re.search(row["when"], text))][:1]
     if "NoneType" in text and (frames := _own_frames(error)):
         frame, number = frames[-1]
         words = re.findall(r"\w+", linecache.getline(frame.f_code.co_filename, number))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from vit_course.checks.compare import same
 from vit_course.checks.learner import running
-from vit_course.checks.verdict import fail, sentence
+from vit_course.checks.verdict import CATALOG, CheckFailed, fail, sentence
 
 Mapping = Callable[[dict], dict] | None
 
@@ -41,7 +41,7 @@ def build(cls: Callable, options: dict) -> nn.Module:
     return module
 
 
-def load(module: nn.Module, state: dict[str, Tensor], mapping: Mapping) -> None:
+def load(module: nn.Module, state: dict[str, Tensor], mapping: Mapping, case: object) -> None:
     """Load the course's parameters into the learner's module; say which are missing, unknown or of another shape."""
     state = {key: value.clone() for key, value in state.items()}
     if mapping is not None:
@@ -65,7 +65,7 @@ def load(module: nn.Module, state: dict[str, Tensor], mapping: Mapping) -> None:
         if mapping is not None and own[key].ndim > value.ndim > 1 and own[key].flatten(1).shape == value.shape:
             state[key] = value = value.reshape(own[key].shape)  # a convolution's weight from a linear layer's
         if own[key].shape != value.shape:
-            raise fail("modules.shape", name=key, came=tuple(own[key].shape), wanted=tuple(value.shape))
+            raise _another_size(key, tuple(own[key].shape), tuple(value.shape), case)
     module.load_state_dict(own | state)
 
 
@@ -90,6 +90,19 @@ def _another_number(own: Collection[str], wanted: Collection[str]) -> None:
     if kinds[0] == kinds[1] and len(blocks[0]) != len(blocks[1]):
         name = min(blocks[1]).rpartition(".")[0]
         raise fail("modules.count", name=name, came=len(blocks[0]), wanted=len(blocks[1]))
+
+
+def _another_size(name: str, came: tuple[int, ...], wanted: tuple[int, ...], case: object) -> CheckFailed:
+    """Return the failure that names a parameter's wrong size by what it would be the right size of."""
+    options = dict(hidden_dim=0, in_channels=3, patch_size=0) | case.options
+    of = dict(came=came, wanted=wanted, d=options["hidden_dim"], c=options["in_channels"], p=options["patch_size"])
+    of |= dict(
+        projection=name.endswith("projection.weight"),
+        positions=name.endswith("pos_embedding") and came[::2] == wanted[::2],
+    )
+    says = next(row["says"] for row in CATALOG["sizes"].values() if eval(row["when"], {}, of))
+    at = sentence("modules.shape", case=case.label, name=name, came=came, wanted=wanted)
+    return CheckFailed(f"{says.format(name=name, **of)}\n  {at}")
 
 
 def _never_trains(module: nn.Module, key: str) -> None:

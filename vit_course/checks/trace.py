@@ -86,32 +86,24 @@ def never_seeds(says: str, call: Callable[[Callable], object]) -> Callable:
 
 
 class Stop(TorchFunctionMode):
-    """Where code stops: the error of one of torch's operations, and the first tensor that the operation was given."""
+    """Keeps the error of one of torch's operations, and the first tensor that the operation was given."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.message, self.tensor = "", None
+    error: tuple[str, Tensor | None] = "", None
 
     def __torch_function__(self, func: Callable, types: tuple, args: tuple = (), kwargs: dict | None = None) -> object:
         """Run the function, and note its error."""
         try:
             return func(*args, **(kwargs or {}))
         except Exception as error:
-            self.message, self.tensor = str(error), next(iter(_tensors(args)), None)
+            self.error = str(error), next(iter(_tensors(args)), None)
             raise
 
-    def matches(self, other: object) -> bool:
-        """Whether two pieces of code stop in the same way."""
-        known = isinstance(other, Stop) and self.tensor is not None and other.tensor is not None
-        return known and self.message == other.message and same(self.tensor, other.tensor)
 
-
-def stop_of(run: Callable[[], object]) -> Stop:
-    """Return where code stops."""
-    stop = Stop()
-    with suppress(Exception), stop:
+def stop_of(run: Callable[[], object]) -> tuple[str, Tensor | None]:
+    """Return where code stops: the error and its tensor; without a tensor if none of torch's operations does."""
+    with suppress(Exception), Stop() as stop:
         run()
-    return stop
+    return stop.error
 
 
 def _size(tensor: Tensor) -> float:
