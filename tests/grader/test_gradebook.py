@@ -414,7 +414,7 @@ def test_only_one_student_is_graded_and_the_marks_are_told(folder, monkeypatch):
 
     monkeypatch.setattr("grader.classroom.Run.grade", grade)
     done = command("grade", "--class", folder.root, "--student", "al", "--student", "ada", "--unconfined")
-    assert (done.returncode, graded) == (0, ["ada", "al"])
+    assert (done.returncode, graded, exported(folder, "report.csv")[:-1]) == (0, ["ada", "al"], GRADES)
     assert done.stdout.splitlines()[1:] == [
         "student  assignment_01 / 10  total",
         "ada      8*                  8",

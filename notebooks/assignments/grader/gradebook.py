@@ -16,7 +16,6 @@ from pathlib import Path
 from nbformat import NotebookNode
 from nbgrader import preprocessors as steps
 from nbgrader.api import Gradebook, MissingEntry
-from nbgrader.apps import ExportApp
 from nbgrader.converters import GenerateAssignment
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.utils import parse_utc
@@ -151,12 +150,6 @@ class ClassFolder:
         for step in ("autograded", "feedback"):
             shutil.rmtree(self.root / step / student / assignment, ignore_errors=True)
 
-    def export(self, assignments: Iterable[str], name: str, canvas: str = "") -> Path:
-        """Write the marks into a CSV file of the class's folder, or into a copy of one that Canvas has exported."""
-        path = self.root / name
-        self.run(ExportApp, Config(Grades=dict(to=str(path), canvas=canvas, assignment=list(assignments))))
-        return path
-
     def recorded(self) -> dict[tuple[str, str], Mark]:
         """Return every mark in the gradebook by student and assignment."""
         with self.gradebook() as gradebook:
@@ -186,14 +179,13 @@ class ClassFolder:
         with _quiet(), Gradebook(course.db_url, course.course_id) as gradebook:
             yield gradebook
 
-    def run(self, program: type, changes: Config | None = None, **directory: str) -> None:
-        """Run one of nbgrader's converters or commands, with settings for it and for ``CourseDirectory``.
+    def run(self, program: type, **directory: str) -> None:
+        """Run one of nbgrader's converters, with settings for ``CourseDirectory``.
 
         Raises:
             Stop: nbgrader could not do it; the message is the cause, out of all that it has logged.
         """
         config = copy.deepcopy(self.config)
-        config.merge(changes or Config())
         config.CourseDirectory.update(directory)
         config.BaseConverter.force = True
         lines, log = [], logging.Logger("nbgrader", level=logging.ERROR)
@@ -201,9 +193,7 @@ class ClassFolder:
         try:
             with _quiet():
                 program(coursedir=CourseDirectory(config=config), config=config, log=log).start()
-        except Stop:
-            raise
-        except (Exception, SystemExit) as error:
+        except Exception as error:
             traced = [line.strip().splitlines()[-1] for line in lines if "Traceback" in line]
             raise Stop(next(iter(traced or lines), repr(error))) from error
 
