@@ -25,18 +25,8 @@ c.GenerateAssignment.preprocessors = [
 
 # "Autograde" in formgrader runs a submission in the sandbox, not in a kernel
 c.Autograde.exporter_class = "grader.classroom.GradedNotebookExporter"
-c.Autograde.sanitize_preprocessors = [
-    preprocessors.DeduplicateIds,
-    preprocessors.OverwriteKernelspec,
-    preprocessors.OverwriteCells,
-    preprocessors.CheckCellMetadata,
-]
-c.Autograde.autograde_preprocessors = [
-    preprocessors.LimitOutput,
-    preprocessors.SaveAutoGrades,
-    preprocessors.AssignLatePenalties,
-    preprocessors.CheckCellMetadata,
-]
+c.Autograde.sanitize_preprocessors = []
+c.Autograde.autograde_preprocessors = []
 
 # a student's text does nothing in the marker's browser; no page loads from another host
 c.GenerateFeedback.preprocessors = [

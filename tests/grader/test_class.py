@@ -126,12 +126,12 @@ def graded(tmp_path_factory):
     environment = os.environ | dict(TMPDIR=str(temporary))
     quiet = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     run = subprocess.Popen([*words, "--jobs", "1"], env=environment, **quiet)
-    wait_until(lambda: len(list(folder.glob("checked/*/*/*.ipynb"))) >= 5 or run.poll() is not None, every=0.2)
+    wait_until(lambda: len(list(folder.glob("autograded/*/*/*.ipynb"))) >= 5 or run.poll() is not None, every=0.2)
     assert run.poll() is None
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
     wait_until(lambda: not session_of(run.pid), every=0.2)  # whatever it started ends by itself
-    kept = {path: path.stat().st_mtime_ns for path in folder.glob("checked/*/*/*.ipynb")}
+    kept = {path: path.stat().st_mtime_ns for path in folder.glob("autograded/*/*/*.ipynb")}
     done = subprocess.run([*words, "--jobs", "2"], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not list(temporary.glob("grader-*"))  # of neither run
@@ -175,7 +175,7 @@ def test_the_feedback_says_why(graded):
 
 def contents(folder):
     """Return the marks that a grading run leaves behind, and the files with their times."""
-    files = [path for part in ("autograded", "checked") for path in (folder / part).rglob("*.*")]
+    files = (folder / "autograded").rglob("*.*")
     return ClassFolder(folder).recorded(), {path: path.stat().st_mtime_ns for path in files}
 
 
@@ -191,12 +191,11 @@ def test_the_same_again_does_nothing(graded):
 
 def test_the_button_of_formgrader_does_the_same(graded):
     folder, _ = graded
-    config = ClassFolder(folder).config
-    path = folder / "autograded" / "edited" / FIRST / f"{FIRST}.ipynb"
-    before = path.read_bytes()
-    result = NbGraderAPI(CourseDirectory(config=config), config=config).autograde(FIRST, "edited")
+    marks = ClassFolder(folder)
+    before = marks.recorded(), marks.entry("edited", FIRST)
+    result = NbGraderAPI(CourseDirectory(config=marks.config), config=marks.config).autograde(FIRST, "edited")
     assert result["success"], result
-    assert path.read_bytes() == before
+    assert (marks.recorded(), marks.entry("edited", FIRST)) == before
 
 
 @pytest.mark.usefixtures("without_a_sandbox")

@@ -44,11 +44,6 @@ def graded(source, wrong=(), answer=ANSWER, notes=()):
     return notebook
 
 
-def recorded(folder, student, notebook, place):
-    folder.keep(student, "assignment_01", notebook, place)
-    folder.record(student, "assignment_01")
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, course):
     """Make a class in which three of four students have handed in the first of two assignments; return two copies."""
@@ -67,7 +62,7 @@ def made(tmp_path_factory, course):
     }.items():
         folder.enrol()
         place = put(root, student, handed_in(sources["assignment_01"])).parent
-        recorded(folder, student, notebook, place)
+        folder.record(student, "assignment_01", notebook, place)
     put(root, "no+id", "")
     put(root, "bo", "", assignment="asignment_01")
     return root, shutil.copytree(root, root.with_name("as it was made"))
@@ -120,7 +115,7 @@ def test_files_that_changed_after_their_mark_are_noted(folder, source, name, con
     place = folder.root / "submitted" / "ada" / "assignment_01"
     notebook = graded(source)
     notebook.metadata[MARK]["files"] = Submission("ada", source, place).digest
-    recorded(folder, "ada", notebook, place)
+    folder.record("ada", "assignment_01", notebook, place)
     assert grades(folder)[1][:-1] == GRADES
     put(folder.root, "ada", "changed", name=name)
     note = grades(folder)[1][1][-1]
@@ -146,7 +141,7 @@ def test_only_marks_without_files_are_forgotten(folder, source, monkeypatch):
     with folder.gradebook() as gradebook:
         gradebook.add_student("zoe")
     for student in ("bo", "zoe"):
-        recorded(folder, student, graded(source), folder.root)
+        folder.record(student, "assignment_01", graded(source), folder.root)
     kept = {"ada", "al", "bo", "eve", "zoe"}
     for more, forgotten in ((), set()), (("--forget", "--student", "bo"), {"bo"}), (("--forget",), {"zoe"}):
         assert command("grade", "--unconfined", "--class", folder.root, *more).returncode == 0
@@ -190,7 +185,7 @@ def test_marks_by_hand_stay(folder, source):
     def again(files, wrong=("square-test",)):
         notebook = graded(source, wrong)
         notebook.metadata[MARK]["files"] = files
-        recorded(folder, "eve", notebook, handed)
+        folder.record("eve", "assignment_01", notebook, handed)
         return folder.recorded()["eve", "assignment_01"]
 
     assert again("first") == Mark(3.0, False)
@@ -212,25 +207,26 @@ def test_marks_by_hand_stay(folder, source):
     assert again("second") == Mark(3.0, False)  # a timestamp that is none, or a new gradebook, is no reason against it
 
 
-def test_a_run_that_is_killed_while_it_enters_marks_enters_them_again(folder, source, monkeypatch):
+@pytest.mark.parametrize(
+    "step", ["steps.SaveAutoGrades.preprocess", "steps.AssignLatePenalties.preprocess", "write_notebook"]
+)
+def test_a_run_that_is_killed_while_it_enters_marks_enters_them_again(folder, source, monkeypatch, step):
     killed = Mock(side_effect=GeneratorExit)  # nothing catches it, so nothing is tidied up
-    monkeypatch.setattr("nbgrader.preprocessors.SaveAutoGrades.preprocess", killed)
+    monkeypatch.setattr(f"grader.gradebook.{step}", killed)
     with pytest.raises(GeneratorExit):
-        recorded(folder, "eve", graded(source), folder.root / "submitted" / "eve" / "assignment_01")
+        folder.record("eve", "assignment_01", graded(source), folder.root / "submitted" / "eve" / "assignment_01")
     assert folder.entry("eve", "assignment_01") == {}
     assert "not graded yet" in grades(folder)[1][4][-1]
 
 
 @pytest.mark.parametrize("damage", [lambda text: text[:-9], lambda text: "", lambda text: "[]", lambda text: "{}"])
-def test_a_graded_notebook_that_is_damaged_is_graded_again(tmp_path, source, damage):
-    folder, notebook = ClassFolder(tmp_path), graded(source)
-    notebook.metadata[MARK] = {"key": "of this", "notes": []}
-    folder.keep("ada", "assignment_01", notebook, tmp_path)
-    assert nbformat.writes(folder.kept("ada", "assignment_01", "of this")) == nbformat.writes(notebook)
-    assert folder.kept("ada", "assignment_01", "of another") is None
-    path = tmp_path / "checked" / "ada" / "assignment_01" / "assignment_01.ipynb"
-    path.write_text(damage(path.read_text(encoding="utf-8")), encoding="utf-8")
-    assert folder.kept("ada", "assignment_01", "of this") is None
+def test_a_graded_notebook_that_is_damaged_is_graded_again(folder, submissions, damage):
+    assert [failure for _, failure in Run(folder).grade(submissions)] == [""] * 3
+    path = folder.graded_path("ada", "assignment_01")
+    whole = path.read_text(encoding="utf-8")
+    path.write_text(damage(whole), encoding="utf-8")
+    assert [failure for _, failure in Run(folder).grade(submissions)] == [""] * 3
+    assert path.read_text(encoding="utf-8") == whole
 
 
 @pytest.mark.parametrize("formula", ["=1", "+1", "-1", "@a", "\t=1", "\r=1", " =1", "\n=1"])
@@ -336,7 +332,6 @@ def test_what_takes_long_to_render_is_shown_as_it_is():
 
 def test_one_page_that_cannot_be_written_stops_no_other(folder):
     path = folder.root / "autograded" / "al" / "assignment_01" / "assignment_01.ipynb"
-    path.chmod(0o644)  # nbgrader has made it read-only, which only root can ignore
     path.write_text("{", encoding="utf-8")
     done = command("feedback", "--class", folder.root)
     assert done.returncode == 1
@@ -354,19 +349,18 @@ def submissions(folder, monkeypatch):
 def test_what_is_graded_again_is_recorded_again(folder, submissions, monkeypatch):
     recorded = []
     keys = {each.name: prepare(each).key for each in submissions}
-    monkeypatch.setattr(ClassFolder, "keep", lambda *_: None)
-    monkeypatch.setattr(ClassFolder, "record", lambda self, *name: recorded.append(name))
-    monkeypatch.setattr(ClassFolder, "entry", lambda self, *name: {"key": keys[name[:2]]})
+    monkeypatch.setattr(ClassFolder, "record", lambda self, *details: recorded.append(details[:2]))
+    monkeypatch.setattr(ClassFolder, "entry", lambda self, *name: {"key": keys[name]})
     for again, expected in (False, []), (True, list(keys)):
         assert all(not failure for _, failure in Run(folder, again=again).grade(submissions))
         assert recorded == expected
 
 
-def test_one_notebook_that_cannot_be_stored_stops_no_other(folder, submissions, monkeypatch):
-    monkeypatch.setattr(ClassFolder, "keep", lambda *_: "\ud800".encode())
+def test_one_notebook_that_cannot_be_entered_stops_no_other(folder, submissions, monkeypatch):
+    monkeypatch.setattr(ClassFolder, "record", lambda *_: "\ud800".encode())
     failures = [failure for _, failure in Run(folder).grade(submissions)]
     assert len(failures) == 3
-    assert all("could not be stored (UnicodeEncodeError" in failure for failure in failures)
+    assert all("could not be entered (UnicodeEncodeError" in failure for failure in failures)
 
 
 # The settings, and whose files they are
@@ -420,7 +414,7 @@ def test_only_one_student_is_graded_and_the_marks_are_told(folder, monkeypatch):
 
     monkeypatch.setattr("grader.classroom.Run.grade", grade)
     done = command("grade", "--class", folder.root, "--student", "al", "--student", "ada", "--unconfined")
-    assert (done.returncode, graded) == (0, ["ada", "al"])
+    assert (done.returncode, graded, exported(folder, "report.csv")[:-1]) == (0, ["ada", "al"], GRADES)
     assert done.stdout.splitlines()[1:] == [
         "student  assignment_01 / 10  total",
         "ada      8*                  8",

@@ -11,7 +11,7 @@ from grader import confine
 from grader.files import Stop, write_notebook
 from grader.source import ASSIGNMENTS, load_all, worked_solution
 
-WRITTEN = ("gradebook.db", "submitted", "autograded", "checked", "feedback")  # in a class's folder
+WRITTEN = ("gradebook.db", "submitted", "autograded", "feedback")  # in a class's folder
 
 
 def release(options: argparse.Namespace) -> None:
@@ -54,7 +54,7 @@ def grade(options: argparse.Namespace) -> None:
     from tqdm import tqdm
 
     from grader.classroom import Run, find_submissions
-    from grader.grades import report, table
+    from grader.grades import grades_lines, report, table, write_csv
 
     folder, sources = _class(options)
     submissions, _ = find_submissions(folder.root / "submitted", sources)
@@ -80,7 +80,7 @@ def grade(options: argparse.Namespace) -> None:
                 progress.update()
                 if failure:
                     failures[submission.name] = f"{submission.student}, {submission.source.name}: {failure}"
-        folder.export(sources, "report.csv")
+        write_csv(folder.root / "report.csv", grades_lines(*report(folder, sources, [])))
         print(table(*report(folder, sources, options.student)), *failures.values(), sep="\n")
     if failures:
         raise Stop("Not everything could be graded; the last lines list what is missing, and why.")
@@ -119,11 +119,14 @@ def feedback(options: argparse.Namespace) -> None:
 
 def grades(options: argparse.Namespace) -> None:
     """Write grades.csv, or fill in a CSV file exported from Canvas."""
-    from grader.grades import report
+    from grader.grades import canvas_lines, grades_lines, report, write_csv
 
     folder, sources = _class(options)
-    print(folder.export(sources, "grades-canvas.csv" if options.canvas else "grades.csv", options.canvas))
-    waiting = sum(not mark.final for row in report(folder, sources, [])[1] for mark in row.marks.values() if mark)
+    points, rows = report(folder, sources, [])
+    path = folder.root / ("grades-canvas.csv" if options.canvas else "grades.csv")
+    write_csv(path, canvas_lines(Path(options.canvas), rows) if options.canvas else grades_lines(points, rows))
+    print(path)
+    waiting = sum(not mark.final for row in rows for mark in row.marks.values() if mark)
     print(f"{waiting} marks are not final" if waiting else "all marks are final")
 
 

@@ -1,7 +1,7 @@
 """Grading a class: every submission is read, repaired, run in the sandbox and entered into the gradebook.
 
 Nothing that one student hands in can stop the others, and a run that is killed goes on where it stopped: a graded
-notebook is kept with a hash of all that it depends on, and what the gradebook holds is not entered again.
+notebook is stored when its marks are in the gradebook, with a hash of all that it depends on.
 """
 
 import contextlib
@@ -17,13 +17,13 @@ from pathlib import Path
 
 import nbformat
 import torch
+from nbconvert.exporters import NotebookExporter
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_output
 
 from grader import own_parts
 from grader.confine import Limits
-from grader.files import Stop
-from grader.gradebook import MARK, ClassFolder, RecordedNotebookExporter
+from grader.gradebook import MARK, ClassFolder
 from grader.pool import grade_one, run_jobs
 from grader.read_submission import MEGABYTES, Unreadable, find_notebook, read_notebook
 from grader.release import graded_edition
@@ -181,55 +181,45 @@ class Run:
 
     def grade(self, submissions: list[Submission]) -> Iterator[tuple[Submission, str]]:
         """Grade and record; yield each submission as it is done, with the reason if it could not be graded."""
-        known = self.folder.recorded()
-        for each, notebook in self.graded(submissions):
-            name = each.submission.name
-            failure = f"not graded: {notebook}" if isinstance(notebook, str) else ""
-            try:
-                if not failure and (self.again or name not in known or self.folder.entry(*name).get("key") != each.key):
-                    self.folder.record(*name)
-            except Stop as error:
-                failure = f"not recorded: {error}"
-            yield each.submission, f"{failure}. Run the grading again; if it stays, report it." if failure else ""
-
-    def graded(self, submissions: list[Submission]) -> Iterator[tuple[Prepared, NotebookNode | str]]:
-        """Yield every graded notebook, or a text if the grader itself failed; what was kept comes first."""
-        jobs, waiting = {}, {}
+        known, jobs, waiting = self.folder.recorded(), {}, {}
         for each in map(prepare, submissions):
             source, name = each.submission.source, each.submission.name
-            if not self.again and (kept := self.folder.kept(*name, each.key)):
-                yield each, kept
+            if not self.again and name in known and self.folder.entry(*name).get("key") == each.key:
+                yield each.submission, ""
             elif not each.is_readable:
-                yield each, self._keep(each, Result())
+                yield each.submission, self._record(each, Result())
             else:
                 waiting[name], cells = each, code_cells(each.with_notes())[1:]
                 jobs[name] = (cells, source.hidden_tests, source.modules, self.limits, self.unconfined, each.own)
         for name, result in run_jobs(jobs, self.workers, self.dask):
-            yield waiting[name], result if isinstance(result, str) else self._keep(waiting[name], result)
+            yield waiting[name].submission, self._record(waiting[name], result)
 
-    def _keep(self, prepared: Prepared, result: Result) -> NotebookNode | str:
-        try:
-            notebook = prepared.graded(result)
-            self.folder.keep(*prepared.submission.name, notebook, prepared.submission.folder)
-        except Exception as error:  # a fault of ours must not stop the others
-            return f"the graded notebook could not be stored ({error!r})"
-        return notebook
+    def _record(self, prepared: Prepared, result: Result | str) -> str:
+        """Enter a result; return the reason if that failed, or if there is a text in place of a result."""
+        if isinstance(result, Result):
+            try:
+                self.folder.record(*prepared.submission.name, prepared.graded(result), prepared.submission.folder)
+                return ""
+            except Exception as error:  # a fault of ours must not stop the others
+                result = f"the marks could not be entered ({error!r})"
+        return f"not graded: {result}. Run the grading again; if it stays, report it."
 
 
-class GradedNotebookExporter(RecordedNotebookExporter):
+class GradedNotebookExporter(NotebookExporter):
     """What the button "Autograde" of formgrader does in this course: ``make grade``, for one submission."""
 
     def from_filename(self, filename: str, resources: dict | None = None, **options) -> tuple[str, dict]:
         """Read a notebook of nbgrader's: handed in, it comes back graded; graded, as it is."""
         converter = self.parent
-        if not converter._sanitizing:  # the second of nbgrader's two passes: over its own copy
-            return super().from_filename(filename, resources=resources, **options)
-        folder, names = ClassFolder(Path(converter.coursedir.root)), resources["nbgrader"]
-        source = load(folder.sources / names["assignment"] / f"{names['assignment']}.ipynb")
-        ((_, notebook),) = Run(folder).graded([Submission(names["student"], source, Path(filename).parent)])
-        if isinstance(notebook, str):
-            raise RuntimeError(notebook)
-        return self.from_notebook_node(notebook, resources=resources, **options)
+        if converter._sanitizing:  # the first of nbgrader's two passes; the second is over its own copy
+            folder, names = ClassFolder(Path(converter.coursedir.root)), resources["nbgrader"]
+            source = load(folder.sources / names["assignment"] / f"{names['assignment']}.ipynb")
+            submission = Submission(names["student"], source, Path(filename).parent)
+            ((_, failure),) = Run(folder).grade([submission])
+            if failure:
+                raise RuntimeError(failure)
+            filename = folder.graded_path(*submission.name)
+        return super().from_filename(filename, resources=resources, **options)
 
 
 def check_source(source: Source) -> list[str]:

@@ -1,16 +1,17 @@
-"""Collecting what a learning-management system hands out: it is unpacked, and each notebook put in its place."""
+"""Collecting what a learning-management system hands out: archives are read, and each notebook put in its place."""
 
 import difflib
-import filecmp
+import io
 import re
 import shutil
 import unicodedata
 import zipfile
-from collections import defaultdict
-from collections.abc import Collection
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import BinaryIO
 
 from grader.files import Stop
 from grader.gradebook import ClassFolder
@@ -27,10 +28,9 @@ SYSTEMS = (NUMBERED, BLACKBOARD)
 IGNORED = re.compile(r"(^|/)(\.|__MACOSX/|my_course/history/)|_attempt_[\d-]+\.txt$")  # hidden, old, notes
 ENCODINGS = ("utf-8", "euc_kr", "cp437", "cp949")  # of names in an archive that are not marked as Unicode
 LATE = "late.txt"  # next to a notebook that Canvas marks as late
-MEGABYTES = 100  # of one file, and of what one archive in the download unpacks to
-MEGABYTES_IN_ALL = 4000
-MEMBERS, DEPTH = 10_000, 20  # files of one archive, and folders around a file
-CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+MEGABYTES = 100  # of one file in the download, with what it unpacks to
+MEGABYTES_IN_ALL = 2000
+MEMBERS, LETTERS = 10_000, 500  # files of one archive, and of a name with the folders around it
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class HandIn:
     The assignment of a my_vit.py is "my_vit.py": it belongs to the notebooks that were handed in with it.
     """
 
-    path: Path
     name: str
+    content: bytes
     student: str
     assignment: str
     timestamp: str
@@ -49,7 +49,7 @@ class HandIn:
     @property
     def origin(self) -> tuple:
         """Return what it shares with the other files of the same attempt."""
-        return self.student, self.timestamp, self.path.parent
+        return self.student, self.timestamp, self.name.rpartition("/")[0]
 
 
 def collect(
@@ -68,80 +68,81 @@ def collect(
         raise Stop(f"the pattern is not a regular expression: {error}.") from None
     if not {"student", "assignment"} <= set(patterns[0].groupindex):
         raise Stop("the pattern needs the groups (?P<student>…) and (?P<assignment>…).")
-    with TemporaryDirectory() as temporary:
-        top, found, versions, placed = Path(temporary).resolve(), [], defaultdict(list), []
-        lines = unpack(download, top)
-        for path in sorted(top.rglob("*")):
-            name = path.relative_to(top).as_posix().replace("\\", "/")
-            if path.is_symlink():
-                lines.append(f"{name}: left out; it is a link.")
-            elif path.is_file() and not IGNORED.search(name):
-                read = _read(path, name, patterns, folder.roster, assignments)
-                (lines if isinstance(read, str) else found).append(read)
-        submitted, own = folder.root / "submitted", {}
-        for each in sorted(found, key=lambda each: each.timestamp):
-            if each.assignment != FILE:
-                versions[each.student, each.assignment].append(each)
-            else:
-                if (other := own.get(each.origin)) and not _same(each, other.path):
-                    lines.append(f"{other.name}: left out; {each.name} came with it, and is the one that counts.")
-                own[each.origin] = each
-        for group in versions.values():
-            is_placed, more = _place(group, own.get(group[-1].origin), submitted, replace=replace)
-            placed += [group[-1]] * is_placed
-            lines += more
-        for each in own.values():
-            lines += _lines_about_own(each, [one for one in found if one.origin == each.origin], submitted)
+    found, lines, versions, own, placed = [], [], defaultdict(list), {}, []
+    for name, content in contents(download, lines):
+        read = _read(name, content, patterns, folder.roster, assignments)
+        (lines if isinstance(read, str) else found).append(read)
+    for each in sorted(found, key=lambda each: (each.timestamp, each.name)):
+        if each.assignment != FILE:
+            versions[each.student, each.assignment].append(each)
+        else:
+            if (other := own.get(each.origin)) and other.content != each.content:
+                lines.append(f"{other.name}: left out; {each.name} came with it, and is the one that counts.")
+            own[each.origin] = each
+    submitted = folder.root / "submitted"
+    for group in versions.values():
+        is_placed, more = _place(group, own.get(group[-1].origin), submitted, replace=replace)
+        placed += [group[-1]] * is_placed
+        lines += more
+    for each in own.values():
+        lines += _lines_about_own(each, [one for one in found if one.origin == each.origin], submitted)
     return placed, [" ".join(plain(line).split()) for line in lines]
 
 
-def unpack(download: Path, folder: Path) -> list[str]:
-    """Unpack a zip file or copy a folder, then the archives in it; return a line for each file that is left out."""
-    lines, room = [], MEGABYTES_IN_ALL * 1_000_000
+def contents(download: Path, lines: list[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of each notebook in a folder or a zip file, and in the archives there.
 
-    def extract(path: Path, target: Path, most: float) -> None:
-        """Unpack an archive that holds so many bytes at most, all its files together."""
-        nonlocal room
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-            if (size := sum(member.file_size for member in members)) > most:
-                raise ValueError(f"it unpacks to more than {most / 1e6:g} MB")
+    Nothing is unpacked to disk. A line is added for each file that is left out.
+    """
+    taken = Counter()  # bytes, by the file of the download that they were in
+
+    def read(name: str, outer: str, size: int, open_it: Callable) -> Iterator[tuple[str, bytes]]:
+        kind = Path(name).suffix.lower()
+        if IGNORED.search(name):
+            return
+        try:
+            if kind not in (".ipynb", ".py", ".zip"):
+                raise ValueError("it is not a notebook")
+            if len(name) > LETTERS:
+                raise ValueError(f"its name has more than {LETTERS} letters")
+            if taken[outer] + size > MEGABYTES * 1e6:
+                raise ValueError(f"{outer} holds more than {MEGABYTES} MB")
+            if taken.total() + size > MEGABYTES_IN_ALL * 1e6:
+                raise ValueError(f"the download holds more than {MEGABYTES_IN_ALL} MB")
+            taken[outer] += size
+            with open_it() as file:
+                content = file.read(size)  # no more, whatever there is
+            if kind == ".zip":
+                yield from unpack(io.BytesIO(content), [name[: -len(kind)]], outer)
+            else:
+                yield name, content
+        except Exception as error:  # a password, damaged data, an unknown method
+            lines.append(f"{name}: left out; {error}.")
+
+    def unpack(file: Path | BinaryIO, around: Collection[str] = (), outer: str = "") -> Iterator[tuple[str, bytes]]:
+        with zipfile.ZipFile(file) as archive:
+            members = [member for member in archive.infolist() if not member.is_dir()]
             if len(members) > MEMBERS:
                 raise ValueError(f"it holds more than {MEMBERS} files")
-            room -= size
+            if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
+                raise ValueError("it is compressed in an unusual way")  # which zipfile unpacks without a limit
             for member in members:
-                place = target / member.filename
-                try:
-                    if ".." in place.parts or not place.is_relative_to(target):
-                        raise ValueError("its name leads out of the archive")
-                    if CONTROL.search(member.filename):
-                        raise ValueError("its name contains a line break or another control character")
-                    if len(place.relative_to(target).parts) > DEPTH:
-                        raise ValueError(f"it lies more than {DEPTH} folders deep")
-                    if place.is_file():
-                        raise ValueError("its name appears twice, and the first one was taken")
-                    if member.file_size > MEGABYTES * 1_000_000:
-                        raise ValueError(f"it is larger than {MEGABYTES} MB")
-                    archive.extract(member, target)
-                except Exception as error:  # a password, damaged data, an unknown method, a name that is too long
-                    lines.append(f"{member.filename} in {path.name}: left out; {error}.")
+                parts = [*around, *re.split(r"[/\\]", member.filename)]
+                name = "/".join(part for part in parts if part not in ("", ".", ".."))
+                yield from read(name, outer or name, member.file_size, partial(archive.open, member))
 
     try:
         if download.is_dir():
-            shutil.copytree(download, folder, symlinks=True, dirs_exist_ok=True)
+            for path in sorted(download.rglob("*")):
+                name = path.relative_to(download).as_posix().replace("\\", "/")
+                if path.is_symlink():
+                    lines.append(f"{name}: left out; it is a link.")
+                elif path.is_file():
+                    yield from read(name, name, path.stat().st_size, partial(path.open, "rb"))
         else:
-            extract(download, folder, room)
+            yield from unpack(download)
     except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError) as error:
         raise Stop(f"{download} is neither a folder nor a zip file that can be read: {error}") from None
-    for path in sorted(each for each in folder.rglob("*") if each.suffix.lower() == ".zip"):
-        if path.is_symlink() or not path.is_file():
-            continue
-        try:
-            extract(path, path.with_suffix(""), min(MEGABYTES * 1_000_000, room))
-        except Exception as error:
-            lines.append(f"{path.relative_to(folder)}: left out; {error}.")
-        path.unlink()
-    return lines
 
 
 def assignment_in(text: str) -> str:
@@ -151,11 +152,9 @@ def assignment_in(text: str) -> str:
 
 
 def _read(
-    path: Path, name: str, patterns: list[re.Pattern], roster: dict[str, Student], assignments: Collection[str]
+    name: str, content: bytes, patterns: list[re.Pattern], roster: dict[str, Student], assignments: Collection[str]
 ) -> HandIn | str:
     """Read a file's name, in every encoding that it may have; return a line if that does not help."""
-    if path.suffix.lower() not in (".ipynb", ".py"):
-        return f"{name}: left out; it is not a notebook."
     problem = f"{name}: its name does not say whose it is and for which assignment. Place it by hand."
     for spelling in dict.fromkeys("/".join(_decoded(part, each) for part in name.split("/")) for each in ENCODINGS):
         parts = spelling.split("/")
@@ -177,7 +176,7 @@ def _read(
             else:
                 numbers = re.findall(r"\d+", match.groupdict().get("timestamp") or "")
                 time = "-".join(numbers[:3]) + " " + ":".join(numbers[3:])
-                return HandIn(path, spelling, students[match], assignment, time.strip())
+                return HandIn(spelling, content, students[match], assignment, time.strip())
     return problem
 
 
@@ -219,7 +218,7 @@ def _place(versions: list[HandIn], own: HandIn | None, submitted: Path, *, repla
     """
     last, place = versions[-1], submitted / versions[-1].student / versions[-1].assignment
     notebook = place / f"{last.assignment}.ipynb"
-    others = [each for each in versions[:-1] if not _same(each, last.path)]
+    others = [each for each in versions[:-1] if each.content != last.content]
     if any(each.timestamp == last.timestamp for each in others):
         names = ", ".join(each.name for each in [*others, last])
         line = f"{names}: different files of {last.student} for {last.assignment}. Place the one that counts by hand."
@@ -233,9 +232,9 @@ def _place(versions: list[HandIn], own: HandIn | None, submitted: Path, *, repla
         return False, [*lines, f"{line} {again}"]
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    shutil.copyfile(last.path, notebook)
+    notebook.write_bytes(last.content)
     if own:
-        shutil.copyfile(own.path, place / FILE)
+        (place / FILE).write_bytes(own.content)
     if last.timestamp:
         (place / "timestamp.txt").write_text(last.timestamp)
     if "_LATE_" in last.name:
@@ -258,4 +257,4 @@ def _lines_about_own(own: HandIn, attempt: list[HandIn], submitted: Path) -> lis
 
 
 def _same(handed: HandIn, path: Path) -> bool:
-    return path.is_file() and filecmp.cmp(handed.path, path, shallow=False)
+    return path.is_file() and path.read_bytes() == handed.content

@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
-import nbformat
-from nbconvert.exporters import NotebookExporter
 from nbformat import NotebookNode
+from nbgrader import preprocessors as steps
 from nbgrader.api import Gradebook, MissingEntry
-from nbgrader.apps import ExportApp
-from nbgrader.converters import Autograde, GenerateAssignment
+from nbgrader.converters import GenerateAssignment
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.utils import parse_utc
 from sqlalchemy.exc import SAWarning
@@ -42,7 +40,8 @@ load_subconfig({str(ASSIGNMENTS / "nbgrader_config.py")!r})
 c.CourseDirectory.root = str(Path(__file__).resolve().parent)
 '''
 MARK = "vit_course"  # the key of ours in a graded notebook's metadata
-NOT_ENTERED = f"{MARK}_not_entered"  # its name until all marks of the notebook are in the gradebook
+# what nbgrader's Autograde does after a notebook has run
+ENTERING = (steps.OverwriteCells, steps.LimitOutput, steps.SaveAutoGrades, steps.AssignLatePenalties)
 # what SQLAlchemy says about the order in which nbgrader makes its objects is kept back
 _quiet = partial(warnings.catch_warnings, action="ignore", category=SAWarning)
 
@@ -59,16 +58,6 @@ class Mark:
     score: float
     final: bool
     cause: str = ""
-
-
-class RecordedNotebookExporter(NotebookExporter):
-    """Copies a graded notebook: nbgrader writes it before it enters the marks, and once more when they are entered."""
-
-    def from_notebook_node(self, notebook: NotebookNode, resources: dict | None = None, **options) -> tuple[str, dict]:
-        """Give :data:`MARK` its name in the second of these copies only: a run may be killed between them."""
-        old, new = (MARK, NOT_ENTERED) if self.parent._sanitizing else (NOT_ENTERED, MARK)
-        notebook.metadata[new] = notebook.metadata.pop(old)
-        return super().from_notebook_node(notebook, resources=resources, **options)
 
 
 @dataclass(frozen=True)
@@ -119,34 +108,33 @@ class ClassFolder:
                 failures[name] = f"{name} was not graded: {error}. {rule}"
         return failures
 
-    def keep(self, student: str, assignment: str, notebook: NotebookNode, handed_in: Path) -> None:
-        """Store a graded notebook, and when it came in, for the gradebook and for the next run."""
-        folder = self.root / "checked" / student / assignment
-        shutil.rmtree(folder, ignore_errors=True)
-        for name, text in slips(handed_in).items():
-            write_text(folder / name, text)
-        write_notebook(notebook, folder.parent, assignment)
+    def record(self, student: str, assignment: str, notebook: NotebookNode, handed_in: Path) -> None:
+        """Enter the marks of a graded notebook with nbgrader's own steps, and store it with what the exchange needs.
 
-    def kept(self, student: str, assignment: str, key: str) -> NotebookNode | None:
-        """Return the graded notebook that is stored with this key; None if there is none, or if it is damaged."""
-        if self.entry(student, assignment, "checked").get("key") == key:
-            return nbformat.read(self.root / "checked" / student / assignment / f"{assignment}.ipynb", as_version=4)
-        return None
-
-    def record(self, student: str, assignment: str) -> None:
-        """Enter the graded notebook that is stored. Marks and comments that were given by hand stay.
-
-        nbgrader asks the teacher to confirm these marks; where the files are the same, they are as good as before.
+        What was stored before goes first, and the notebook is written last: it is there only with all of its marks,
+        whenever a run is killed. Marks and comments that were given by hand stay. nbgrader asks the teacher to confirm
+        these marks; where the files are the same, they are as good as before.
         """
+        path = self.graded_path(student, assignment)
         files = self.entry(student, assignment).get("files")
-        is_same = files and files == self.entry(student, assignment, "checked").get("files")
+        is_same = files and files == notebook.metadata[MARK].get("files")
         confirmed = self._confirmed(student, assignment) if is_same else []
-        settings = Config(Autograde=dict(exporter_class=RecordedNotebookExporter))
-        self.run(Autograde, settings, submitted_directory="checked", student_id=student, assignment_id=assignment)
+        path.unlink(missing_ok=True)
+        shutil.rmtree(path.parent, ignore_errors=True)
+        found = slips(handed_in)
+        for name, text in found.items():
+            write_text(path.with_name(name), text)
+        course = CourseDirectory(config=self.config)
+        where = dict(student=student, assignment=assignment, notebook=assignment, db_url=course.db_url)
         with self.gradebook() as gradebook:
+            gradebook.update_or_create_student(student)
+            gradebook.update_or_create_submission(assignment, student, timestamp=found.get("timestamp.txt"))
+            for step in ENTERING:
+                notebook, _ = step(config=self.config).preprocess(notebook, {"nbgrader": where})
             for cell in confirmed:
                 gradebook.find_grade(cell, assignment, assignment, student).needs_manual_grade = False
             gradebook.db.commit()
+        write_notebook(notebook, path.parents[1], assignment)
 
     def _confirmed(self, student: str, assignment: str) -> list[str]:
         """Return the cells whose marks were given by hand and wait for nothing."""
@@ -159,14 +147,8 @@ class ClassFolder:
         """Remove a mark, and the files that belong to it."""
         with self.gradebook() as gradebook:
             gradebook.remove_submission(assignment, student)
-        for step in ("checked", "autograded", "feedback"):
+        for step in ("autograded", "feedback"):
             shutil.rmtree(self.root / step / student / assignment, ignore_errors=True)
-
-    def export(self, assignments: Iterable[str], name: str, canvas: str = "") -> Path:
-        """Write the marks into a CSV file of the class's folder, or into a copy of one that Canvas has exported."""
-        path = self.root / name
-        self.run(ExportApp, Config(Grades=dict(to=str(path), canvas=canvas, assignment=list(assignments))))
-        return path
 
     def recorded(self) -> dict[tuple[str, str], Mark]:
         """Return every mark in the gradebook by student and assignment."""
@@ -179,11 +161,15 @@ class ClassFolder:
                 for each in assignment.submissions
             }
 
-    def entry(self, student: str, assignment: str, step: str = "autograded") -> dict:
+    def graded_path(self, student: str, assignment: str) -> Path:
+        """Return where a graded notebook is stored."""
+        return self.root / "autograded" / student / assignment / f"{assignment}.ipynb"
+
+    def entry(self, student: str, assignment: str) -> dict:
         """Return what is noted in a graded notebook, its key and the lines about it; nothing if it is damaged."""
-        path = self.root / step / student / assignment / f"{assignment}.ipynb"
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-            return dict(json.loads(path.read_text(encoding="utf-8"))["metadata"][MARK])
+            graded = json.loads(self.graded_path(student, assignment).read_text(encoding="utf-8"))
+            return dict(graded["metadata"][MARK])
         return {}
 
     @contextlib.contextmanager
@@ -193,14 +179,13 @@ class ClassFolder:
         with _quiet(), Gradebook(course.db_url, course.course_id) as gradebook:
             yield gradebook
 
-    def run(self, program: type, changes: Config | None = None, **directory: str) -> None:
-        """Run one of nbgrader's converters or commands, with settings for it and for ``CourseDirectory``.
+    def run(self, program: type, **directory: str) -> None:
+        """Run one of nbgrader's converters, with settings for ``CourseDirectory``.
 
         Raises:
             Stop: nbgrader could not do it; the message is the cause, out of all that it has logged.
         """
         config = copy.deepcopy(self.config)
-        config.merge(changes or Config())
         config.CourseDirectory.update(directory)
         config.BaseConverter.force = True
         lines, log = [], logging.Logger("nbgrader", level=logging.ERROR)
@@ -208,9 +193,7 @@ class ClassFolder:
         try:
             with _quiet():
                 program(coursedir=CourseDirectory(config=config), config=config, log=log).start()
-        except Stop:
-            raise
-        except (Exception, SystemExit) as error:
+        except Exception as error:
             traced = [line.strip().splitlines()[-1] for line in lines if "Traceback" in line]
             raise Stop(next(iter(traced or lines), repr(error))) from error
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from nbgrader.api import Gradebook
 from nbgrader.plugins import ExportPlugin
-from traitlets import Unicode
 
 from grader.classroom import find_submissions
 from grader.collect import LATE, assignment_in
@@ -41,18 +40,12 @@ class Row:
 
 
 class Grades(ExportPlugin):
-    """Export a row for each student and a column for each assignment, or fill in a file that Canvas has exported."""
-
-    canvas = Unicode("", help="a CSV file that Canvas has exported").tag(config=True)
+    """Have ``nbgrader export`` write what ``make grades`` writes."""
 
     def export(self, gradebook: Gradebook) -> None:
         """Write the CSV file."""
         folder = ClassFolder(Path(self.parent.coursedir.root))
-        points, rows = report(folder, self.assignment, self.student)
-        lines = canvas_lines(Path(self.canvas), rows) if self.canvas else grades_lines(points, rows)
-        buffer = io.StringIO()
-        csv.writer(buffer, lineterminator="\n").writerows(lines)
-        write_text(Path(self.to or "grades.csv"), buffer.getvalue())
+        write_csv(Path(self.to or "grades.csv"), grades_lines(*report(folder, self.assignment, self.student)))
 
 
 def report(
@@ -147,6 +140,13 @@ def canvas_lines(path: Path, rows: list[Row]) -> list[list[str]]:
             if mark and mark.final:
                 line[index] = f"{mark.score:g}"
     return lines
+
+
+def write_csv(path: Path, lines: list[list[str]]) -> None:
+    """Write a CSV file in one step."""
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(lines)
+    write_text(path, buffer.getvalue())
 
 
 def as_text(value: str) -> str:
