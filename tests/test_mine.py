@@ -69,7 +69,9 @@ def complete(tmp_path_factory):
     with contextlib.chdir(folder), as_run_by_readers():
         for name in MODEL:
             done = subprocess.run(ruff, input=SOURCES[name], capture_output=True, text=True, check=True)
-            assert Notebook().keep(name, done.stdout).passed
+            verdict = Notebook().keep(name, done.stdout)
+            assert verdict.passed
+    assert "you have now written 10 of 20 parts. Your Vision Transformer is complete." in verdict
     return folder
 
 
@@ -96,7 +98,7 @@ def test_the_complete_file_is_formatted_in_course_order_and_imports_torch_and_ei
 
 def test_run_alone_names_what_is_missing_and_then_runs(complete, monkeypatch, capsys, notebook):
     mine.run_alone()
-    assert capsys.readouterr().out.startswith("my_vit.py is not complete yet. Still missing: patchify, PatchEmbedding")
+    assert capsys.readouterr().out.startswith("my_vit.py is not complete yet. Still missing, or not passing")
     monkeypatch.chdir(complete)
     mine.run_alone()
     assert capsys.readouterr().out == "my_vit.py runs without vit_course: (6, 3, 96, 96) -> (6, 10)\n"
@@ -179,6 +181,30 @@ def test_a_new_version_replaces_the_old_one_which_stays_in_the_history(notebook)
     assert len(kept) == 2
     assert "def cut" not in kept[-1]
     assert "class PatchEmbedding" in kept[-1]
+    with pytest.raises(checks.CheckFailed, match=r"my_vit\.py still has your earlier version"):
+        notebook.keep("patchify", "def patchify(images, patch_size):\n    return images")
+    assert "This is your version from my_vit.py." in mine.keep(mine.part("patchify"))
+
+
+DATA = """
+from dataclasses import dataclass
+
+ORDERS = {"patches": ["b c (gh p1) (gw p2) -> b (gh gw) (c p1 p2)"]}
+
+
+@dataclass
+class Config:
+    side: int = 0
+
+
+def patchify(images, patch_size):
+    return rearrange(images, ORDERS["patches"][0], p1=patch_size, p2=patch_size + Config().side)
+"""
+
+
+def test_classes_without_methods_and_collections_come_with_the_part(notebook):
+    assert "with Config and ORDERS, which it uses" in notebook.keep("patchify", DATA)
+    assert mine.load().kept == ["patchify"]
 
 
 def test_a_file_edited_by_hand_is_respected(notebook, capsys):
@@ -266,6 +292,8 @@ def test_an_import_that_is_changed_by_hand_is_checked_again(notebook):
     assert mine.load().kept == ["MLPBlock"]
     Path("my_vit.py").write_text(text().replace("import gelu", "import relu as gelu"), encoding="utf-8")
     assert mine.load().kept == []
+    Path("my_vit.py").write_text(text().replace("from torch import nn\n", ""), encoding="utf-8")
+    assert "name 'nn' is not defined" in mine.load().problems["MLPBlock"]
 
 
 def test_what_else_is_on_the_line_of_an_import_stays(notebook):
@@ -331,7 +359,8 @@ REFUSED = [
      {"height // p": "height / p", "width // p": "width / p"}),
     ("uses the name lost", "patchify", {"return": "return lost if 0 else"}),
     ("uses load_test_images, which comes from", "patchify", {"return": "return load_test_images if 0 else"}),
-    ("uses weights, a Tensor of this notebook", "patchify", {"return": "return weights if 0 else"}),
+    ("it uses weights, a Tensor of this notebook", "patchify", {"return": "return weights if 0 else"}),
+    ("its helper half uses np from numpy, and", "patchify", {"return": "return half(0) if 0 else"}),
     (r"an attribute grid_size\. For image_size=16, .* it should be \(4, 4\); got None",
      "PatchEmbedding", {"self.grid_size =": "grid_size ="}),
     (r"projection\.weight does not start as the lesson asks",
@@ -358,7 +387,8 @@ REFUSED = [
 
 @pytest.mark.parametrize(("says", "name", "edits"), REFUSED)
 def test_a_right_part_that_later_lessons_could_not_use_is_refused(says, name, edits, notebook):
-    notebook("from vit_course.data import load_test_images\nweights = torch.ones(1)")
+    notebook("from vit_course.data import load_test_images\nimport numpy as np\nweights = torch.ones(1)")
+    notebook("def half(x):\n    return np.abs(x)")
     source = SOURCES[name]
     for old, new in edits.items():
         assert old in source

@@ -197,7 +197,7 @@ class Copies:
             self.write(name, v4.writes(merge(without, mine, new)) + "\n", lesson)
         else:
             self.write(name, lesson, lesson)
-        return f"{exercise or name} starts over. {kept} {RELOAD}"
+        return f"{exercise or name} starts over. {kept} What is in my_vit.py stays. {RELOAD}"
 
 
 def pull(course: Path = ROOT) -> str:

@@ -1,6 +1,6 @@
 """The reader's own model: a part that passes its check is kept in ``my_vit.py``, and later lessons use it.
 
-The file lies in the working directory of the notebook. It is plain Python that imports torch and einops only.
+The file lies in the working directory of the notebook, and imports only torch, einops and the standard library.
 """
 
 import html
@@ -22,6 +22,7 @@ from vit_course.mine.source import source_of
 __all__ = ["keep", "part", "progress", "run_alone"]
 
 FILE = "my_vit.py"
+MODEL = {name for name, part in PARTS.items() if part.lesson <= "05"}
 
 
 def keep(subject: Callable) -> Verdict:
@@ -47,9 +48,16 @@ def _checked_and_kept(name: str, subject: Callable) -> Verdict:
     """Run the part's check, collect its source, and put it into the file."""
     if subject is PARTS[name].reference or getattr(subject, "of_the_course", False):
         return Verdict(sentence("mine.reference", name=name), state="empty")
-    verdict = PARTS[name].verify(subject)
-    if not verdict.passed or getattr(subject, "__module__", "") == "my_vit":
-        return verdict
+    earlier = f"\n{sentence('mine.earlier')}" if name in load().kept else ""
+    try:
+        verdict = PARTS[name].verify(subject)
+    except CheckFailed as failure:
+        failure.args = (f"{failure}{earlier}",)
+        raise
+    if getattr(subject, "__module__", "") == "my_vit":
+        return Verdict(f"{verdict}\n{sentence('mine.loaded')}", state=verdict.state)
+    if not verdict.passed:
+        return Verdict(f"{verdict}{earlier}", state=verdict.state)
     source, path = source_of(subject), place()
     try:
         (path.parent / file.HISTORY).mkdir(exist_ok=True)
@@ -66,10 +74,12 @@ def _checked_and_kept(name: str, subject: Callable) -> Verdict:
     except OSError as error:
         said = dict(file=path.name, folder=path.parent.resolve(), what=error.strerror or error)
         raise fail("mine.not_written", **said) from error
-    kept = len(load().kept)
+    kept = load().kept
     helpers = sentence("mine.with_helpers", helpers=listed([*source.helpers])) if source.helpers else ""
-    said = sentence("mine.kept", name=name, helpers=helpers, kept=kept, total=len(PARTS))
-    return Verdict(f"{verdict}\n{said}" + sentence("mine.all_kept") * (kept == len(PARTS)))
+    said = sentence("mine.kept", name=name, helpers=helpers, kept=len(kept), total=len(PARTS))
+    if {*kept} >= MODEL and name in MODEL:
+        said += sentence("mine.model_kept")
+    return Verdict(f"{verdict}\n{said}" + sentence("mine.all_kept") * (len(kept) == len(PARTS)))
 
 
 def part(name: str) -> Callable:
@@ -142,9 +152,9 @@ print(tuple(images.shape), "->", tuple(my_vit.VisionTransformer(**sizes)(images)
 def run_alone() -> None:
     """Run the model of ``my_vit.py`` in a fresh Python that cannot import ``vit_course``, and print what it returns."""
     loaded = load()
-    missing = [name for name, part in PARTS.items() if part.lesson <= "05" and name not in loaded.kept]
+    missing = [name for name in PARTS if name in MODEL and name not in loaded.kept]
     if missing:
-        print(_wrapped(sentence("mine.incomplete", missing=listed(missing))))
+        print(_wrapped(loaded.trouble or sentence("mine.incomplete", missing=listed(missing))))
         return
     done = subprocess.run([sys.executable, "-c", _ALONE], cwd=loaded.path.parent, capture_output=True, text=True)
     said = done.stdout.strip() if done.returncode == 0 else done.stderr.strip().rpartition("\n")[2]

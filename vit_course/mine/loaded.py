@@ -5,13 +5,14 @@ import hashlib
 import inspect
 import json
 import linecache
+import sys
 from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
 
 from vit_course.checks.verdict import CheckFailed, sentence
 from vit_course.mine import file
-from vit_course.mine.parts import PARTS, REFERENCE
+from vit_course.mine.parts import PARTS
 from vit_course.mine.source import names_in
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -21,7 +22,7 @@ class Loaded:
     """The parts of a file, each checked; the course's version where there is none, or one that fails its check.
 
     Attributes:
-        namespace: every part, and what else the reference defines, by name.
+        namespace: every part, and what else the file defines, by name.
         kept: names of the reader's parts that pass their check.
         problems: why others do not count, by name.
         trouble: why the file cannot be read, if it cannot.
@@ -33,8 +34,7 @@ class Loaded:
         self.problems: dict[str, str] = {}
         self.mixed: dict[str, set[str]] = {}  # which of the reader's parts are in a part
         self.prints: dict[str, str] = {}  # fingerprints of the kept parts
-        self.namespace = {name: value for module in REFERENCE for name, value in vars(module).items()}
-        self.namespace["__name__"] = "my_vit"
+        self.namespace = {"__name__": "my_vit"} | {name: part.reference for name, part in PARTS.items()}
         self.definitions = file.definitions(text)
         self.others = [node for node in ast.parse(text).body if getattr(node, "name", None) not in PARTS]
         if self.definitions.keys() & PARTS.keys():
@@ -73,10 +73,12 @@ class Loaded:
         source = inspect.getsource(reference)
         self.mixed[name] = self.parts_in(source) - {name}
         if self.mixed[name]:  # the course's source, with the reader's parts in it
-            exec(compile(source, inspect.getsourcefile(reference), "exec"), self.namespace)
-            self.namespace[name].of_the_course = True
-        else:
-            self.namespace[name] = reference
+            names = vars(sys.modules[reference.__module__]) | {part: self.namespace[part] for part in PARTS}
+            names["__name__"] = "my_vit"
+            exec(compile(source, inspect.getsourcefile(reference), "exec"), names)
+            reference = names[name]
+            reference.of_the_course = True
+        self.namespace[name] = reference
 
     def parts_in(self, source: str) -> set[str]:
         """Return which of the reader's parts a source uses, at first hand or through other parts."""

@@ -7,11 +7,9 @@ from itertools import combinations
 import torch
 from torch import nn
 
-from vit_course import attention, checks, embedding, encoder, inside, model, training, transfer
+from vit_course import checks
 from vit_course.checks.compare import same
 from vit_course.checks.verdict import Verdict, fail, sentence
-
-REFERENCE = (embedding, attention, encoder, model, training, transfer, inside)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,9 @@ import math
 import symtable
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FunctionType, ModuleType
 
 from vit_course.checks.verdict import fail
@@ -37,23 +39,25 @@ class Source:
 
 def source_of(subject: Callable) -> Source:
     """Collect what a part needs; ``CheckFailed`` names what cannot be collected."""
-    collected = Source(subject.__name__, _text_of(subject))
+    name = subject.__name__
+    collected = Source(name, _text_of(subject, name))
     _collect(collected.text, _function_of(subject).__globals__, collected)
     return collected
 
 
-def _text_of(subject: Callable) -> str:
+def _text_of(subject: Callable, part: str) -> str:
+    """Return the source of a function or class; that of a class without a method is in the last cell that has one."""
     code = getattr(_function_of(subject), "__code__", None)
-    lines = linecache.getlines(code.co_filename) if code else []
-    try:
-        tree = ast.parse("".join(lines))
-    except SyntaxError:
-        tree = ast.Module(body=[])
-    for node in tree.body:
-        first = first_line(node, lines)
-        if getattr(node, "name", None) == subject.__name__ and first < code.co_firstlineno <= node.end_lineno:
-            return "".join(lines[first : node.end_lineno]).rstrip()
-    raise fail("mine.no_source", name=subject.__name__)
+    cells = [name for name in reversed(linecache.cache) if not Path(name).exists()]
+    for name in [code.co_filename] if code else cells:
+        lines = linecache.getlines(name)
+        with suppress(SyntaxError):
+            for node in ast.parse("".join(lines)).body:
+                first = first_line(node, lines)
+                is_there = code is None or first < code.co_firstlineno <= node.end_lineno
+                if getattr(node, "name", None) == subject.__name__ and is_there:
+                    return "".join(lines[first : node.end_lineno]).rstrip()
+    raise fail("mine.no_source", part=part, name=subject.__name__)
 
 
 def first_line(node: ast.stmt, lines: list[str]) -> int:
@@ -65,9 +69,10 @@ def first_line(node: ast.stmt, lines: list[str]) -> int:
 
 
 def _function_of(subject: Callable) -> FunctionType | None:
-    """Return the function without its decorators; of a class, its first method."""
+    """Return the function without its decorators; of a class, its first method that is not generated."""
     own = vars(subject).values() if inspect.isclass(subject) else [subject]
-    return next((inspect.unwrap(each) for each in own if isinstance(each, FunctionType)), None)
+    functions = (inspect.unwrap(each) for each in own if isinstance(each, FunctionType))
+    return next((each for each in functions if linecache.getlines(each.__code__.co_filename)), None)
 
 
 def names_in(text: str) -> list[str]:
@@ -80,28 +85,33 @@ def names_in(text: str) -> list[str]:
     return sorted(names(symtable.symtable(text, "cell", "exec")) - set(vars(builtins)) - {"__class__"})
 
 
-def _collect(text: str, namespace: dict, collected: Source) -> None:
+def _collect(text: str, namespace: dict, collected: Source, user: str = "it") -> None:
+    """Collect what a piece of source needs; messages name the helper that is the ``user`` of a name."""
     for name in names_in(text):
         if name == collected.name or name in PARTS or name in collected.helpers:
             continue
         if name not in namespace:
-            raise fail("mine.undefined", part=collected.name, name=name)
+            raise fail("mine.undefined", part=collected.name, user=user, name=name)
         value = namespace[name]
+        package = _home_of(value).partition(".")[0]
         if line := _import_line(name, value):
             collected.imports.add(line)
-        elif _is_constant(value):
-            literal = repr(value) if value not in (math.inf, -math.inf) else f'float("{value}")'
+        elif literal := _literal(value):
             collected.helpers[name] = f"{name} = {literal}"
-        elif isinstance(value, (FunctionType, type)) and not _home_of(value).startswith("vit_course"):
-            helper = _text_of(value)
+        elif package == "vit_course":
+            raise fail("mine.of_the_course", part=collected.name, user=user, name=name)
+        elif package not in ALLOWED | {"", "__main__"}:
+            raise fail("mine.of_others", part=collected.name, user=user, name=name, package=package)
+        elif isinstance(value, (FunctionType, type)):
+            helper = _text_of(value, collected.name)
             collected.helpers[name] = ""  # a helper may call itself
-            _collect(helper, _function_of(value).__globals__, collected)
+            function = _function_of(value)
+            _collect(helper, function.__globals__ if function else namespace, collected, f"its helper {name}")
             del collected.helpers[name]
             collected.helpers[name] = helper  # after what it uses
-        elif _home_of(value).startswith("vit_course"):
-            raise fail("mine.of_the_course", part=collected.name, name=name)
         else:
-            raise fail("mine.not_collectable", part=collected.name, name=name, kind=type(value).__name__)
+            said = dict(part=collected.name, user=user, name=name, kind=type(value).__name__)
+            raise fail("mine.not_collectable", **said)
 
 
 def _import_line(name: str, value: object) -> str | None:
@@ -125,7 +135,11 @@ def _home_of(value: object) -> str:
     return getattr(value, "__name__" if isinstance(value, ModuleType) else "__module__", None) or ""
 
 
-def _is_constant(value: object) -> bool:
-    if isinstance(value, tuple):
-        return all(map(_is_constant, value))
-    return value is None or type(value) in (bool, int, float, str)
+def _literal(value: object) -> str:
+    """Return how a number, a text, or a tuple, list, set or dict of them is written; nothing for all else."""
+    if type(value) is float and not math.isfinite(value):
+        return f'float("{value}")'
+    with suppress(ValueError, SyntaxError):
+        if ast.literal_eval(repr(value)) == value:
+            return repr(value)
+    return ""
