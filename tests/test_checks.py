@@ -149,6 +149,7 @@ WORDS = [  # the check, the arguments and the body of a function, and what is sa
         "return F.scaled_dot_product_attention(query, key, value, 0.1)",
         "is the mask. Pass",
     ),
+    ("patchify", PATCHIFY, "return images[..., : patch_size / 1]", "Divide with //"),
     ("layer_norm", f"{NORM}, eps", "return nn.init.xavier_uniform_(weight)", r"nn\.init\.zeros_"),
     ("layer_norm", f"{NORM}, eps", "return nn.Linear(in_features=num_heads)", r"self\.num_heads reads"),
     ("layer_norm", f"{NORM}, eps", "with torch.no_grad: return x", r"write with torch\.no_grad\(\):"),
@@ -303,3 +304,16 @@ def test_in_a_notebook_a_failure_is_shown_and_not_raised(monkeypatch):
 def test_a_name_of_no_exercise_is_refused():
     with pytest.raises(ValueError, match="under the name that the lesson gives it; got 'my_negative'"):
         checks.exercise(named(abs, "my_negative"))
+
+
+def test_gradients_are_asked_for_only_where_somebody_needs_them_and_indices_are_whole():
+    def errors_apart(first, second, images):
+        pairs = zip(first.tolist(), second.tolist(), strict=True)
+        return torch.tensor([(a - b) / ((a * (1 - a) + b * (1 - b)) / images) ** 0.5 for a, b in pairs])
+
+    def batch_of_step(step, images, batch_size, seed):
+        return EXERCISES["batch_of_step"].reference(step, images, batch_size, seed).float()
+
+    assert checks.exercise(errors_apart).passed
+    with pytest.raises(checks.CheckFailed, match=r"The indices are torch\.float32"):
+        checks.exercise(batch_of_step)

@@ -71,6 +71,7 @@ class Check:
         most: how many mistakes may come together.
         most_calls: how many twins are run in a search for mistakes that come together: less where one takes long.
         writes: whether the twin writes into the model that it is given; learners do so in a copy.
+        has_gradients: whether gradients are compared where the reference has some; not where nobody would use them.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Check:
     most: int = 2
     most_calls: int = MOST_CALLS
     writes: bool = False
+    has_gradients: bool = True
 
     def known(self, *, drawn: bool = False) -> list[Mistake]:
         """Return the mistakes that show in eval mode, or those that dropout alone shows."""
@@ -144,7 +146,8 @@ class Check:
             trial.passed += [case.label for case in group]
         if self.run is Check.run:
             trial.second_call(self.cases[0][0])
-            trial.gradients(self.cases[0][0])
+            if self.has_gradients:
+                trial.gradients(self.cases[0][0])
         for behavior in self.behaviors:
             behavior(behaving, mapping)
 

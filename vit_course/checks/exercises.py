@@ -49,6 +49,11 @@ def _copies_every_parameter(function: Callable, mapping: Mapping) -> None:
         raise fail("exercises.not_all_copied")
 
 
+def _indexes(function: Callable, mapping: Mapping) -> None:
+    if isinstance(indices := function(3, 10, 4, 1), Tensor) and indices.is_floating_point():
+        raise fail("exercises.float_indices", came=indices.dtype)
+
+
 def _photo(height: int, width: int) -> tuple[Tensor]:
     values = torch.arange(height * width * 3, dtype=torch.float32)
     return ((0.5 + 0.5 * torch.sin(0.37 * values + 1e-5 * values**2)).reshape(height, width, 3),)
@@ -213,19 +218,21 @@ _exercise(
     "errors_apart",
     {
         "two pairs of runs": (torch.tensor([0.9137, 0.6]), torch.tensor([0.8892, 0.7]), 10_000),
-        "360 images": (torch.tensor([0.5]), torch.tensor([0.4]), 360),
+        "a pair with 360 images": (torch.tensor([0.5]), torch.tensor([0.4]), 360),
     },
     stages=["variance", "error"],
+    has_gradients=False,
 )
 _exercise(
     "batch_of_step",
     {
         "the first step of 10 images in batches of 4": (0, 10, 4, 0),
         "the same step with seed 5": (0, 10, 4, 5),
+        "step 2 of 10 images in batches of 4": (2, 10, 4, 3),
         "step 9 of 10 images in batches of 4": (9, 10, 4, 3),
         "step 5 of 12 images in batches of 4": (5, 12, 4, 3),
     },
-    behaviors=[never_seeds("exercises.random_state", lambda function: function(3, 10, 4, 1))],
+    behaviors=[never_seeds("exercises.random_state", lambda function: function(3, 10, 4, 1)), _indexes],
 )
 SQUARES = torch.arange(16.0).reshape(4, 4) ** 2
 _exercise(
@@ -236,11 +243,13 @@ _exercise(
         "shares of 3 and 1 images": (torch.tensor([[1.0, -2.0, 3.0], [4.0, 0.5, 2.0]]), torch.tensor([3, 1])),
         "double precision": (SQUARES[:2].double(), torch.tensor([3, 1])),
     },
+    has_gradients=False,
 )
 _exercise(
     "prepare_photo",
     {"a photo of 56 × 90": _photo(56, 90), "a photo of 91 × 60": _photo(91, 60), "a square photo": _photo(30, 30)},
     stages=["gray", "square"],
+    has_gradients=False,
 )
 _exercise(
     "unfreeze_last",
