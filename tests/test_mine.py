@@ -222,6 +222,17 @@ def test_a_file_edited_by_hand_is_respected(notebook, capsys):
     assert "04  MLPBlock                      in my_vit.py, but it does not pass" in repr(mine.progress())
 
 
+def test_a_notebook_shows_every_part_that_a_cell_keeps(notebook, monkeypatch):
+    shown = []
+    monkeypatch.setattr(mine, "shell", lambda: True)
+    monkeypatch.setattr("IPython.display.display", shown.append)
+    verdict = notebook.keep("patchify")
+    assert verdict.passed
+    assert shown == [verdict]
+    verdict._ipython_display_()  # what a cell does with its last value
+    assert shown == [verdict]
+
+
 def test_a_syntax_error_in_the_file_is_named_and_nothing_is_overwritten(notebook, capsys):
     notebook.keep("patchify")
     broken = text() + "\ndef half(:\n"

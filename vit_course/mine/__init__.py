@@ -12,7 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from vit_course.checks.learner import shown
+from vit_course.checks.learner import shell, shown
 from vit_course.checks.verdict import CheckFailed, Verdict, fail, sentence
 from vit_course.mine import file
 from vit_course.mine.loaded import Loaded, listed, loaded_text
@@ -41,7 +41,20 @@ def keep(subject: Callable) -> Verdict:
     name = getattr(subject, "__name__", type(subject).__name__)
     if name not in PARTS:
         raise ValueError(f"keep needs a part of the model under its own name: {', '.join(PARTS)}; got {name!r}")
-    return shown(lambda: _checked_and_kept(name, subject))
+    verdict = shown(lambda: _checked_and_kept(name, subject))
+    if not shell():
+        return verdict
+    from IPython.display import display
+
+    display(verdict)  # at once: a cell shows only its last value, and may keep several parts
+    return Told(verdict, state=verdict.state)
+
+
+class Told(Verdict):
+    """A verdict that the notebook has shown already."""
+
+    def _ipython_display_(self) -> None:
+        pass
 
 
 def _checked_and_kept(name: str, subject: Callable) -> Verdict:
