@@ -115,7 +115,7 @@ def test_heads_that_are_off_are_silenced(pool):
     with torch.no_grad():
         for off in ([], [(0, 1)], [(1, 1), (0, 0)], [(0, 0), (0, 1), (1, 0), (1, 1)]):
             view.off = off
-            predictions = inside.silence_heads(model, off)(NORMALIZED[:7]).argmax(dim=-1)
+            predictions = inside.silence_heads(model, set(off))(NORMALIZED[:7]).argmax(dim=-1)
             assert_equal(view.values, (predictions == LABELS[:7]).double())
     assert_equal(view.alone, inside.head_ablation(model, NORMALIZED[:7], LABELS[:7]))
     assert view.text.startswith("4 of 4 heads are off: ")
