@@ -311,10 +311,10 @@ def test_another_checkpoint_takes_the_model_s_place(page, tmp_path):
     expect(page.locator("#why .place")).to_have_text("patch 2 (row 0, column 2), feature 5")
     page.locator("#zoom .vit-cells").click(position={"x": 40, "y": 40})  # the last of 2 x 2 pixels, 24 px each
     expect(page.locator("#why .place")).to_have_text("patch 2, value 3")
-    (tmp_path / "cut.safetensors").write_bytes(packed[:1000])
+    (tmp_path / "cut.safetensors").write_bytes(packed[:-4])
     page.locator("#file").set_input_files(tmp_path / "cut.safetensors")
-    refused = "This is not a checkpoint that the course's training command saved."
-    expect(page.locator("#problem")).to_contain_text(refused)
+    refused = "This is not a checkpoint that the course's training command saved. (it is cut short)"
+    expect(page.locator("#problem")).to_have_text(refused)
     page.reload()  # with the shipped model
 
 
