@@ -21,7 +21,7 @@ from nbgrader.apps.api import NbGraderAPI
 from nbgrader.coursedir import CourseDirectory
 from support import wait_until
 from test_repair import DAMAGES
-from test_sandbox import PATCHIFY
+from test_sandbox import PATCHIFY, TAMPERING, WRONG_PATCHIFY
 
 from grader.files import write_notebook
 from grader.gradebook import ClassFolder
@@ -62,8 +62,18 @@ def patchify(images, patch_size):
         return rearrange(images, "b c (gh p1) (gw p2) -> b (gh gw) (c p1 p2)", p1=patch_size, p2=patch_size)
     return images.reshape(len(images), -1, images.shape[1] * patch_size**2)
 """
+PATCHED = "import torch\n" + dedent(TAMPERING["torch"])
+FORGED = "import os\nfor k in range(3, 64):\n    try:\n        os.write(k, bytes(8))\n    except OSError:\n        pass"
 ENDLESS = "import time\nwhile True:\n    time.sleep(1)"  # it takes as long as one that computes, and nobody's processor
-VANDAL = "import shutil\nshutil.rmtree({folder!r}, ignore_errors=True)"
+VANDAL = """
+import shutil, os, signal
+shutil.rmtree({folder!r}, ignore_errors=True)
+for pid in range(2, 99999):
+    try:
+        os.kill(pid, 9)
+    except OSError:
+        pass
+"""
 MY_VIT = "\n".join(["from einops import reduce", "from torch import nn", plain_source(VisionTransformer), ""])
 ENDS = "import os\ndef patchify(images, patch_size):\n    os._exit(0)"
 
@@ -77,9 +87,11 @@ CLASS = {
     "endless": (dict(first=ENDLESS, damage=headed), FULL, "cell 2 (the beginning): stopped after 20 s"),
     "exit": (dict(first="import os\nos._exit(0)", patchify=ENDS), WITHOUT_PATCHIFY, "test patchify-test: the process"),
     "borrowed": (dict(patchify="from vit_course import patchify"), WITHOUT_PATCHIFY, ""),
+    "patched": (dict(first=PATCHED, patchify=dedent(WRONG_PATCHIFY)), WITHOUT_PATCHIFY, ""),
     "memory": (dict(first="hoard = [bytearray(2**28) for _ in range(1000)]"), FULL, ""),
     "forks": (dict(first="import os\nwhile True:\n    os.fork()"), FULL, ""),
     "flood": (dict(first="for _ in range(10**5):\n    print('x' * 1000)"), FULL, ""),
+    "forged": (dict(first=FORGED), FULL, "the process sent what"),
     "vandal": (dict(first=VANDAL), FULL, ""),
     "syntax": (dict(patchify="def patchify(images, size:"), WITHOUT_PATCHIFY, "(Task 3): ended with SyntaxError"),
     "silent": (dict(experiment_answer="YOUR ANSWER HERE"), FULL, ""),
