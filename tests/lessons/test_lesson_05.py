@@ -24,6 +24,13 @@ def test_the_table_of_variants():
         assert sizes["mlp_dim"] == 4 * sizes["hidden_dim"], name
 
 
+def test_the_recap_counts_the_model_for_the_letters():
+    with torch.device("meta"):
+        model = VisionTransformer(image_size=96, num_classes=10, **VARIANTS["B/16"])
+    parts = (model.embedding, model.encoder.layers, model.encoder.ln, model.head)
+    assert [parameter_count(part) for part in parts] == [619_776, 85_054_464, 1_536, 7_690]
+
+
 def test_six_images_are_overfitted_and_colors_matter_to_the_model_and_directions_hardly(lesson):
     right = lesson.right
     assert lesson.losses[-1] < 0.05

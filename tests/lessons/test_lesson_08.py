@@ -102,6 +102,15 @@ def test_two_blocks_are_the_smallest_number_that_is_clearly_better_than_the_prob
 # The text
 
 
+def test_a_list_of_positions_keeps_the_row_and_mixes_the_columns():
+    """Each number is the place in the old grid, between two others: 7 rows of 7 columns, stretched to 14 of 14."""
+    stretched = F.interpolate(torch.arange(49.0)[None, None], size=196, mode="linear")[0, 0].reshape(14, 14)
+    found = (stretched + 0.5).floor()  # the nearest place
+    right = torch.arange(14) // 2
+    assert torch.equal(found // 7, right[:, None].expand(14, 14).float())
+    assert (found % 7 == right).float().mean() < 0.5
+
+
 def test_20_steps_at_the_new_resolution_restore_the_accuracy_of_the_grid_alone():
     normalized, on_list, on_grid = map(float, re.findall(r"pixels.*: accuracy (\S+)", STORED)[3:])
     assert normalized == pytest.approx(0.905, abs=0.02)

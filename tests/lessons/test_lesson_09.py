@@ -39,12 +39,19 @@ def test_the_ten_patches_of_an_image_are_left_out(lesson):
     assert without(ten(rolled))[3] == (lesson.classify(one).argmax() == lesson.labels[3]).float()
 
 
-def test_positions(lesson):
+def test_distances_and_positions(lesson):
+    one_target = torch.zeros(1, 1, 50, 50)
+    one_target[..., 1 + 7 * 5 + 1] = 1
+    assert round(lesson.attention_distance([one_target], (7, 7)).item(), 2) == 3.62
+    beside = torch.tensor([[row - 3, column - 3] for row in range(2, 5) for column in range(2, 5)]).float()
+    assert round(beside.norm(dim=-1).sum().item() / 8, 1) == 1.2  # to the eight neighbors
     assert (lesson.adjacent | lesson.mirrored).sum() == 48
     positions = lesson.positions
     similarity = F.cosine_similarity(positions.flatten(0, 1), positions[0, 0], dim=-1)
     assert similarity[1:].argmax() == 6 - 1  # the top right corner
     assert torch.equal(lesson.mirror.embedding.pos_embedding[0, 1:8], positions[0].flip(0))
+    corners, edges, inner = 4 * 3, 20 * 5, 25 * 8
+    assert 6 < (corners + edges + inner) / 48 < 7  # adjacent ones among 49 random choices
 
 
 def test_the_last_component_is_brightness_and_the_only_one_that_matters(lesson):
