@@ -65,15 +65,7 @@ def patchify(images, patch_size):
 PATCHED = "import torch\n" + dedent(TAMPERING["torch"])
 FORGED = "import os\nfor k in range(3, 64):\n    try:\n        os.write(k, bytes(8))\n    except OSError:\n        pass"
 ENDLESS = "import time\nwhile True:\n    time.sleep(1)"  # it takes as long as one that computes, and nobody's processor
-VANDAL = """
-import shutil, os, signal
-shutil.rmtree({folder!r}, ignore_errors=True)
-for pid in range(2, 99999):
-    try:
-        os.kill(pid, 9)
-    except OSError:
-        pass
-"""
+VANDAL = "import shutil\nshutil.rmtree({folder!r}, ignore_errors=True)"
 MY_VIT = "\n".join(["from einops import reduce", "from torch import nn", plain_source(VisionTransformer), ""])
 ENDS = "import os\ndef patchify(images, patch_size):\n    os._exit(0)"
 
