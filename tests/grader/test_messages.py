@@ -23,7 +23,11 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 SCALARS = st.none() | st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False) | TEXTS
 VALUES = st.recursive(
     SCALARS | TENSORS,
-    lambda inner: st.lists(inner) | st.dictionaries(TEXTS.filter("tensor".__ne__), inner),
+    lambda inner: (
+        st.lists(inner)
+        | st.tuples(inner)
+        | st.dictionaries(TEXTS.filter(lambda text: text not in ("tensor", "tuple")), inner)
+    ),
     max_leaves=8,
 )
 often = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
@@ -39,7 +43,7 @@ def same(one, other):
     """Whether two values are of the same kinds and equal."""
     if isinstance(one, torch.Tensor):
         return isinstance(other, torch.Tensor) and one.dtype == other.dtype and torch.equal(one, other)
-    if isinstance(one, list):
+    if isinstance(one, (list, tuple)):
         return type(one) is type(other) and len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, dict):
         return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
@@ -58,7 +62,7 @@ def test_values_travel(value):
         (print, "<builtin_function_or_method>"),
         (torch.zeros(1).expand(2**30), "<tensor of shape (1073741824,), too large to be handed over>"),
         (torch.zeros(1, dtype=torch.complex64), "<tensor of torch.complex64, torch.strided, on cpu>"),
-        ((1, {(1, 2): 3}), "[1, {}]"),
+        ((1, {(1, 2): 3}), "(1, {})"),
         (torch.ones(2, 3).T[:, ::2], "tensor([[1.],\n        [1.],\n        [1.]])"),
         (math.nan, "nan"),
     ],

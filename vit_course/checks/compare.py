@@ -107,7 +107,8 @@ def describe(actual: object, expected: object) -> str:
     pairs = _pairs(actual, expected) if isinstance(expected, (tuple, list, dict)) and alike(actual, expected) else {}
     for key, (one, right) in (pairs or {}).items():
         if not same(one, right):
-            name = key if isinstance(expected, dict) else sentence("compare.part", place=key)
+            names = getattr(expected, "_fields", None)  # of a named tuple
+            name = key if isinstance(expected, dict) else names[key] if names else sentence("compare.part", place=key)
             return f"{name}: {describe(one, right)}"
     if not alike(actual, expected) or not (is_array(expected) or _is_scalar(expected)):
         return sentence("compare.values", wanted=named(expected), came=named(actual))

@@ -213,7 +213,7 @@ def _explained(error: Exception) -> list[str]:
         frame, number = frames[-1]
         words = re.findall(r"\w+", linecache.getline(frame.f_code.co_filename, number))
         called = [frame.f_globals.get(word) for word in words]
-        lines += [sentence("learner.callee_returns_none", own=f.__name__) for f in called if _never_returns(f)][:1]
+        lines += [sentence("learner.callee_returns_none", own=f.__name__) for f in called if _never_returns(f)][-1:]
     return lines
 
 

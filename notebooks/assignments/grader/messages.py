@@ -2,8 +2,8 @@
 
 A message is two sizes, four bytes each, then a JSON text and a safetensors file of these sizes. Nothing is unpickled,
 and what comes from a student's process may be hostile: sizes are bounded before anything is read, and everything that
-does not have this form is refused. What a student writes can be no more than a text, a number, a tensor, a list or a
-dict of such; anything else travels as a text with the name of its type.
+does not have this form is refused. What a student writes can be no more than a text, a number, a tensor, a list, a
+tuple or a dict of such; anything else travels as a text with the name of its type.
 """
 
 import os
@@ -109,8 +109,17 @@ def pack(message: object) -> bytes:
             return {"tensor": name}
         return float(value) if isinstance(value, Real) else f"<{type(value).__name__}>"
 
+    def marked(value: object) -> object:
+        """Mark tuples, which JSON has not: what takes a pair need not take a list."""
+        if isinstance(value, dict):
+            return {key: marked(each) for key, each in value.items()}
+        if isinstance(value, (list, tuple)):
+            each = [*map(marked, value)]
+            return {"tuple": each} if isinstance(value, tuple) else each
+        return value
+
     try:
-        text = dumps(message, default=tagged, skipkeys=True).encode()
+        text = dumps(marked(message), default=tagged, skipkeys=True).encode()
     except (ValueError, RecursionError) as error:
         raise Malformed(f"{type(error).__name__}: {error}") from error
     if len(text) > MAX_TEXT:
@@ -120,11 +129,17 @@ def pack(message: object) -> bytes:
 
 
 def unpack(text: bytes, data: bytes) -> object:
-    """Return the message that :func:`pack` made of it, its tuples as lists, or raise ``Malformed``."""
+    """Return the message that :func:`pack` made of it, or raise ``Malformed``."""
     if int.from_bytes(data[:8], "little") > MAX_HEADER:
         raise Malformed("too many tensors")
+
+    def read(each: dict) -> object:
+        if each.keys() == {"tuple"}:
+            return tuple(each["tuple"])
+        return tensors[each["tensor"]] if each.keys() == {"tensor"} else each
+
     try:
         tensors = load(data)
-        return loads(text, object_hook=lambda each: tensors[each["tensor"]] if each.keys() == {"tensor"} else each)
+        return loads(text, object_hook=read)
     except (ValueError, TypeError, LookupError, RecursionError, SafetensorError, RuntimeError, AttributeError) as error:
         raise Malformed(f"no readable message ({type(error).__name__})") from error
