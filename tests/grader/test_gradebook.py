@@ -207,16 +207,23 @@ def test_marks_by_hand_stay(folder, source):
     assert again("second") == Mark(3.0, False)  # a timestamp that is none, or a new gradebook, is no reason against it
 
 
-@pytest.mark.parametrize(
-    "step", ["steps.SaveAutoGrades.preprocess", "steps.AssignLatePenalties.preprocess", "write_notebook"]
-)
+@pytest.mark.parametrize("step", ["steps.AssignLatePenalties.preprocess", "write_notebook"])
 def test_a_run_that_is_killed_while_it_enters_marks_enters_them_again(folder, source, monkeypatch, step):
-    killed = Mock(side_effect=GeneratorExit)  # nothing catches it, so nothing is tidied up
-    monkeypatch.setattr(f"grader.gradebook.{step}", killed)
-    with pytest.raises(GeneratorExit):
-        folder.record("eve", "assignment_01", graded(source), folder.root / "submitted" / "eve" / "assignment_01")
+    where, notebook = folder.root / "submitted" / "eve" / "assignment_01", graded(source)
+    notebook.metadata[MARK]["files"] = "the same"
+    folder.record("eve", "assignment_01", copy.deepcopy(notebook), where)
+    with folder.gradebook() as gradebook:
+        grade = gradebook.find_grade("experiment-answer", "assignment_01", "assignment_01", "eve")
+        grade.manual_score, grade.needs_manual_grade = 1.5, False
+        gradebook.db.commit()
+    with monkeypatch.context() as patch:  # nothing catches it, nothing is tidied up
+        patch.setattr(f"grader.gradebook.{step}", Mock(side_effect=GeneratorExit))
+        with pytest.raises(GeneratorExit):
+            folder.record("eve", "assignment_01", copy.deepcopy(notebook), where)
     assert folder.entry("eve", "assignment_01") == {}
     assert "not graded yet" in grades(folder)[1][4][-1]
+    folder.record("eve", "assignment_01", notebook, where)
+    assert folder.recorded()["eve", "assignment_01"].final  # the mark by hand was confirmed, for these files
 
 
 @pytest.mark.parametrize("damage", [lambda text: text[:-9], lambda text: "", lambda text: "[]", lambda text: "{}"])

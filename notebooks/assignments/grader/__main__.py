@@ -199,7 +199,7 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         message = "nbgrader is missing: .venv/bin/python -m pip install -e '.[class]'"
     except KeyboardInterrupt:
-        goes_on = "starts over" if getattr(options, "again", False) else "continues from here"
+        goes_on = "continues from here" if options.run is grade and not options.again else "starts over"
         print(f"stopped; the same command {goes_on}", file=sys.stderr, flush=True)
         os._exit(130)  # at once: what is running has left nothing half-done
     print(message, file=sys.stderr)

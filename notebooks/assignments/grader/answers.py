@@ -7,6 +7,7 @@ weights, drawn data.
 
 import os
 import re
+import sys
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
@@ -29,6 +30,8 @@ def perform(namespace: Mapping, request: dict) -> dict:
     """
     if request["name"] not in namespace:
         return {"error": f"`{request['name']}` is not defined: an earlier cell failed or it is missing"}
+    for name in ("_prepare_transformation_recipe", "_reconstruct_from_shape"):  # einops takes a size of 4.0 for 4 later
+        getattr(getattr(sys.modules.get("einops.einops"), name, None), "cache_clear", lambda: None)()
     try:
         with torch.enable_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -50,10 +50,15 @@ class Submission:
 
     @property
     def digest(self) -> str:
-        """Return a hash of the files in the folder; of a link, and of what is too large to be graded, of the name."""
+        """Return a hash of the files in the folder; of a link, and of what is too large to be graded, of the name.
+
+        Hidden files and folders do not count: looking at a notebook in JupyterLab makes one.
+        """
         digest = hashlib.sha256()
-        for path in [] if self.folder.is_symlink() else sorted(self.folder.glob("*")):
+        for path in [] if self.folder.is_symlink() else sorted(self.folder.glob("[!.]*")):
             status = path.lstat()
+            if stat.S_ISDIR(status.st_mode):
+                continue
             digest.update(os.fsencode(f"/{path.name}/{status.st_size}/"))
             if stat.S_ISREG(status.st_mode) and status.st_size <= MEGABYTES * 1e6:
                 with contextlib.suppress(OSError):

@@ -4,6 +4,7 @@ import difflib
 import io
 import re
 import shutil
+import stat
 import unicodedata
 import zipfile
 from collections import Counter, defaultdict
@@ -129,6 +130,9 @@ def contents(download: Path, lines: list[str]) -> Iterator[tuple[str, bytes]]:
             for member in members:
                 parts = [*around, *re.split(r"[/\\]", member.filename)]
                 name = "/".join(part for part in parts if part not in ("", ".", ".."))
+                if stat.S_ISLNK(member.external_attr >> 16):
+                    lines.append(f"{name}: left out; it is a link.")
+                    continue
                 yield from read(name, outer or name, member.file_size, partial(archive.open, member))
 
     try:

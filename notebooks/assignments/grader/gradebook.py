@@ -40,6 +40,7 @@ load_subconfig({str(ASSIGNMENTS / "nbgrader_config.py")!r})
 c.CourseDirectory.root = str(Path(__file__).resolve().parent)
 '''
 MARK = "vit_course"  # the key of ours in a graded notebook's metadata
+CONFIRMED = ".confirmed"  # the folder that says which marks by hand were confirmed, and for which files
 # what nbgrader's Autograde does after a notebook has run
 ENTERING = (steps.OverwriteCells, steps.LimitOutput, steps.SaveAutoGrades, steps.AssignLatePenalties)
 # what SQLAlchemy says about the order in which nbgrader makes its objects is kept back
@@ -113,12 +114,17 @@ class ClassFolder:
 
         What was stored before goes first, and the notebook is written last: it is there only with all of its marks,
         whenever a run is killed. Marks and comments that were given by hand stay. nbgrader asks the teacher to confirm
-        these marks; where the files are the same, they are as good as before.
+        these marks; where the files are the same, they are as good as before. Which ones were confirmed, for which
+        files, is noted in a file of its own, which is there after a kill, too, and after nbgrader's own autograding.
         """
-        path = self.graded_path(student, assignment)
-        files = self.entry(student, assignment).get("files")
-        is_same = files and files == notebook.metadata[MARK].get("files")
-        confirmed = self._confirmed(student, assignment) if is_same else []
+        path, files = self.graded_path(student, assignment), notebook.metadata[MARK].get("files")
+        note = self.root / CONFIRMED / student / f"{assignment}.json"
+        noted = dict(files=self.entry(student, assignment).get("files"), cells=[])
+        with contextlib.suppress(OSError, ValueError):
+            noted = json.loads(note.read_text(encoding="utf-8"))
+        is_same = files and files == noted["files"]
+        confirmed = [*noted["cells"], *self._confirmed(student, assignment)] if is_same else []
+        write_text(note, json.dumps(dict(files=files if is_same else None, cells=confirmed)))
         path.unlink(missing_ok=True)
         shutil.rmtree(path.parent, ignore_errors=True)
         found = slips(handed_in)
@@ -135,6 +141,7 @@ class ClassFolder:
                 gradebook.find_grade(cell, assignment, assignment, student).needs_manual_grade = False
             gradebook.db.commit()
         write_notebook(notebook, path.parents[1], assignment)
+        write_text(note, json.dumps(dict(files=files, cells=[])))
 
     def _confirmed(self, student: str, assignment: str) -> list[str]:
         """Return the cells whose marks were given by hand and wait for nothing."""
@@ -149,6 +156,7 @@ class ClassFolder:
             gradebook.remove_submission(assignment, student)
         for step in ("autograded", "feedback"):
             shutil.rmtree(self.root / step / student / assignment, ignore_errors=True)
+        (self.root / CONFIRMED / student / f"{assignment}.json").unlink(missing_ok=True)
 
     def recorded(self) -> dict[tuple[str, str], Mark]:
         """Return every mark in the gradebook by student and assignment."""
