@@ -186,18 +186,12 @@ def test_a_new_version_replaces_the_old_one_which_stays_in_the_history(notebook)
     assert "This is your version from my_vit.py." in mine.keep(mine.part("patchify"))
 
 
-DATA = """
-from dataclasses import dataclass
-
+DATA = """from dataclasses import dataclass
 ORDERS = {"patches": ["b c (gh p1) (gw p2) -> b (gh gw) (c p1 p2)"]}
 LOW = -math.inf
-
-
 @dataclass
 class Config:
     side: int = 0
-
-
 def patchify(images, patch_size):
     return rearrange(images, ORDERS["patches"][0], p1=patch_size, p2=max(LOW, patch_size + Config().side))
 """
@@ -205,7 +199,9 @@ def patchify(images, patch_size):
 
 def test_classes_without_methods_and_collections_come_with_the_part(notebook):
     assert "with Config, LOW and ORDERS, which it uses" in notebook.keep("patchify", DATA)
-    assert mine.load().kept == ["patchify"]
+    own = SOURCES["MLPBlock"].replace("class MLPBlock", "class Base") + "\n\n\nclass MLPBlock(Base):\n    pass"
+    assert "with Base, which it uses" in notebook.keep("MLPBlock", own)
+    assert mine.load().kept == ["patchify", "MLPBlock"]
 
 
 def test_a_file_edited_by_hand_is_respected(notebook, capsys):

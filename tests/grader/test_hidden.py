@@ -7,6 +7,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from torch import nn
 from witnesses import ALTERNATIVES, MUTANTS, Witness
 
@@ -207,3 +208,10 @@ def test_a_reference_that_leans_on_the_student_is_a_fault():
     for reference, drawn in [(remote, draw), (lambda x, k: remote(x, k), draw), (double, lambda: remote(1))]:
         with pytest.raises(hidden.Fault):
             hidden.same_values(double, reference, drawn)
+
+
+def test_a_float_that_einops_took_for_a_size_costs_no_points_later():
+    request = dict(name="split", operation="call", details=dict(args=(torch.ones(2, 8),), kwargs={}))
+    for size, stops in ((4.0, True), (4, False)):
+        names = {"split": lambda x, size=size: rearrange(x, "b (h p) -> b h p", h=size)}
+        assert ("error" in hidden.perform(names, request)) == stops

@@ -41,14 +41,15 @@ def source_of(subject: Callable) -> Source:
     """Collect what a part needs; ``CheckFailed`` names what cannot be collected."""
     name = subject.__name__
     collected = Source(name, _text_of(subject, name))
-    _collect(collected.text, _function_of(subject).__globals__, collected)
+    functions = map(_function_of, inspect.getmro(subject) if inspect.isclass(subject) else [subject])
+    _collect(collected.text, next(filter(None, functions)).__globals__, collected)  # of a base, if it has all methods
     return collected
 
 
 def _text_of(subject: Callable, part: str) -> str:
     """Return the source of a function or class; that of a class without a method is in the last cell that has one."""
     code = getattr(_function_of(subject), "__code__", None)
-    cells = [name for name in reversed(linecache.cache) if not Path(name).exists()]
+    cells = [name for name in reversed(linecache.cache) if not Path(name).exists()] if inspect.isclass(subject) else []
     for name in [code.co_filename] if code else cells:
         lines = linecache.getlines(name)
         with suppress(SyntaxError):

@@ -11,7 +11,7 @@ from grader import confine
 from grader.files import Stop, write_notebook
 from grader.source import ASSIGNMENTS, load_all, worked_solution
 
-WRITTEN = ("gradebook.db", "submitted", "autograded", "feedback")  # in a class's folder
+WRITTEN = ("gradebook.db", "submitted", "autograded", "feedback", ".confirmed")  # in a class's folder
 
 
 def release(options: argparse.Namespace) -> None:

@@ -120,8 +120,8 @@ class ClassFolder:
         path, files = self.graded_path(student, assignment), notebook.metadata[MARK].get("files")
         note = self.root / CONFIRMED / student / f"{assignment}.json"
         noted = dict(files=self.entry(student, assignment).get("files"), cells=[])
-        with contextlib.suppress(OSError, ValueError):
-            noted = json.loads(note.read_text(encoding="utf-8"))
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            noted |= json.loads(note.read_text(encoding="utf-8"))
         is_same = files and files == noted["files"]
         confirmed = [*noted["cells"], *self._confirmed(student, assignment)] if is_same else []
         write_text(note, json.dumps(dict(files=files if is_same else None, cells=confirmed)))
