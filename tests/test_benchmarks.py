@@ -59,10 +59,10 @@ def test_throughput_logs_every_time_and_names_who_did_not_run(few_peers, tmp_pat
         (mode, cases.flops(cases.TINY, mode)) for mode in cases.MODES
     ]
     for entry in log["cases"]:
-        assert list(entry["seconds"]) == ["vit_course", "Hugging Face"]
+        assert list(entry["seconds"]) == ["vit_course", peers.SHORT, "Hugging Face"]
         assert all(len(seconds) == 3 and min(seconds) > 0 for seconds in entry["seconds"].values())
     ours = parameter_count(peers.build(peers.OURS, **cases.TINY.sizes))
-    assert [model["parameters"] for model in log["models"]] == [ours, ours]
+    assert [model["parameters"] for model in log["models"]] == [ours] * 3
     printed = capsys.readouterr().out
     assert printed == report.throughput_section(log) + "\n"
     assert "absent did not run: ModuleNotFoundError: No module named 'absent_library'\n" in printed

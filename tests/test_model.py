@@ -9,10 +9,12 @@ import itertools
 
 import pytest
 import torch
+import torch.nn.functional as F
 from support import SMALL, assert_equal, hugging_face, images_of, randn, randomize_, small_model
 from torch import nn
 
 from vit_course import MultiHeadSelfAttention, VisionTransformer, create_vit, inside
+from vit_course.last_block import logits_with_short_last_block
 from vit_course.weights import load_weights, to_huggingface
 
 COMMON = dict(num_layers=2, num_heads=4, hidden_dim=32, mlp_dim=48, num_classes=7)
@@ -86,6 +88,21 @@ def test_every_parameter_starts_as_the_lessons_say():
         assert abs(values.std() / std - 1) < 0.02, name
         assert abs((values.abs() < std).float().mean() - within) < 0.015, name
     assert len(firsts) == len(set(firsts)) == 10  # each was drawn on its own
+
+
+def test_the_short_last_block_gives_the_same_logits_and_gradients_with_every_dropout_in_its_place(monkeypatch):
+    attend = F.scaled_dot_product_attention
+    monkeypatch.setattr(F, "dropout", lambda x, p, training, inplace: x * (1 + p * training))
+    scaled = lambda *inputs, dropout_p: attend(*inputs) * (1 + dropout_p)  # noqa: E731
+    monkeypatch.setattr(F, "scaled_dot_product_attention", scaled)
+    model, lengths = small_model(dropout=0.2, attention_dropout=0.3), []
+    model.encoder.layers[-1].mlp.register_forward_pre_hook(lambda _, inputs: lengths.append(inputs[0].shape[1]))
+    for pool, training in itertools.product(("mean", "token"), (False, True)):
+        model.pool = pool
+        outputs = model.train(training)(IMAGES), logits_with_short_last_block(model, IMAGES)
+        assert_equal(*outputs)
+    assert lengths == [7] * 5 + [1, 7, 1]
+    assert_equal(*(torch.autograd.grad(out.square().sum(), list(model.parameters())) for out in outputs))
 
 
 # Lesson 09: what is measured inside a model, each against a computation of another kind

@@ -193,11 +193,10 @@ def by_hand(config: Config) -> tuple[VisionTransformer, list[float], tuple[float
         for group in optimizer.param_groups:
             group["lr"] = rate
         options = dict(label_smoothing=recipe.label_smoothing, max_grad_norm=recipe.max_grad_norm)
-        trained = model
         if step < recipe.small_share * steps:
-            images, trained = shrunk(images, recipe.small_side), AnySize(model)
-        losses.append(training.regularized_train_step(trained, optimizer, images, labels, **options))
-    return model, losses, training.evaluate(model, valid_set)
+            images = shrunk(images, recipe.small_side)
+        losses.append(training.regularized_train_step(AnySize(model), optimizer, images, labels, **options))
+    return model, losses, training.evaluate(AnySize(model), valid_set)
 
 
 RUNS = {

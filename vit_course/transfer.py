@@ -9,6 +9,7 @@ from torch.func import functional_call
 
 from vit_course import arguments
 from vit_course.data import LabeledImages
+from vit_course.last_block import logits_with_short_last_block
 from vit_course.training import learning_rate_schedule, train_step
 
 
@@ -111,7 +112,7 @@ class AnySize(nn.Module):
         """Return the logits of images whose sides are multiples of the patch size."""
         patches, size = self.model.embedding.patch_embedding, tuple(images.shape[2:])
         if size == patches.image_size:
-            return self.model(images)
+            return logits_with_short_last_block(self.model, images)
         grid = tuple(side // patches.patch_size for side in size)
         positions = resize_positions(self.model.embedding.pos_embedding, patches.grid_size, grid)
         whole, patches.image_size = patches.image_size, size

@@ -18,7 +18,6 @@ import torch
 
 from tools.benchmarks import cases, cli, machine, memory, peers, report
 
-COMPILED = f"{peers.OURS}, compiled"
 WARM_UP = 2  # steps of each model before any is timed
 
 
@@ -50,7 +49,7 @@ def measure_case(case: cases.Case, mode: str, names: list[str], *, rounds: int, 
     entry = dict(case=case.title, mode=mode, batch=case.batch, flops=cases.flops(case, mode))
     if compiled:
         try:
-            steps[COMPILED], entry["first_compiled_step"] = compiled_step(case, mode)
+            steps[peers.COMPILED], entry["first_compiled_step"] = compiled_step(case, mode)
         except Exception as error:  # no compiler, most likely; inductor has many ways to say so
             entry["not_compiled"] = peers.reason(error)
     round_robin(steps, WARM_UP)
@@ -62,7 +61,7 @@ def measure(options: argparse.Namespace) -> dict:
     chosen = {"tiny": cases.TINY} if options.quick else cases.CASES
 
     versions, missing = peers.find()
-    names = [peers.OURS, *versions]
+    names = [peers.OURS, peers.SHORT, *versions]
     about = dict(machine=machine.describe(), rounds=options.rounds, versions=versions, missing=missing)
     result = dict(about, models=[], cases=[])
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as cache:
