@@ -344,6 +344,8 @@ def test_one_page_that_cannot_be_written_stops_no_other(folder):
     assert done.returncode == 1
     assert "2 pages in" in done.stdout
     assert "al: no page for assignment_01: " in done.stderr
+    done = command("feedback", "--class", folder.root, "--student", "nobody")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "nothing is graded of nobody\n")
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ def label(entry):
 
 
 # these have the right values, and hidden tests compare only values
-UNMARKED = {"your code calls", "sets torch's random seed", "which parameters are trained"}
+UNMARKED = {"the second time as", "your code calls", "sets torch's random seed", "which parameters are trained"}
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,8 @@ def test_what_is_no_file_or_too_large(tmp_path, monkeypatch):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "real").write_text(good(), encoding="utf-8")
-    (tmp_path / "large").write_text(good() + " " * 1000, encoding="utf-8")
+    for name in ("large.ipynb", "large.py"):
+        (tmp_path / name).write_text(good() + " " * 1000, encoding="utf-8")
     (tmp_path / "link").symlink_to(tmp_path / "real")
     assert read_notebook(tmp_path / "real")
     for name, cause in {
@@ -253,7 +254,8 @@ def test_what_is_no_file_or_too_large(tmp_path, monkeypatch):
         "folder": "not an ordinary file",
         "pipe": "not an ordinary file",
         "link": "link to another one",
-        "large": "Clear all outputs",
+        "large.ipynb": "Clear all outputs",
+        "large.py": "Keep only the code",
     }.items():
         with pytest.raises(Unreadable, match=cause):
             read_notebook(tmp_path / name)

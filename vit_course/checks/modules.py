@@ -56,6 +56,9 @@ def load(module: nn.Module, state: dict[str, Tensor], mapping: Mapping, case: ob
     if missing or unknown:
         _layers_in_a_list(module)
         _another_number(own.keys() - buffers.keys(), state.keys())
+        known = {own[key].data_ptr() for key in state if key in own}
+        if twice := [key for key in unknown if own[key].data_ptr() in known]:
+            raise fail("modules.twice", names=few(twice))
         cause = "other_names" if missing and unknown else "missing" if missing else "unknown"
         kinds = [("missing_names", missing), ("unknown_names", unknown)]
         lines = [sentence(f"modules.{kind}", names=few(keys)) for kind, keys in kinds if keys]

@@ -111,7 +111,7 @@ def _normed() -> Noting:  # BatchNorm makes it another one in train mode; its dr
 
 
 def _sgd(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(model.parameters(), lr=0.5)
+    return torch.optim.SGD([dict(params=[each]) for each in model.parameters()], lr=0.5)  # a group is not all of them
 
 
 def _adamw(model: nn.Module) -> torch.optim.Optimizer:

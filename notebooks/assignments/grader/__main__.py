@@ -103,6 +103,8 @@ def feedback(options: argparse.Namespace) -> None:
 
     folder, sources = _class(options)
     wanted = [name for name in folder.recorded() if name[1] in sources and name[0] in (options.student or [name[0]])]
+    if missing := {*options.student} - {student for student, _ in wanted}:
+        raise Stop(f"nothing is graded of {', '.join(sorted(missing))}")
     failures = []
     for student, assignment in tqdm(wanted, unit="page", desc="feedback"):
         try:

@@ -138,7 +138,8 @@ def training(train_step: Callable, state: dict[str, Tensor], kind: str, options:
     model = SmallModel(state, note).eval()
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
-    optimizer = {"SGD": torch.optim.SGD, "Adam": torch.optim.Adam}[kind](model.parameters(), **options)
+    groups = [dict(params=[each]) for each in model.parameters()]  # whoever looks at one group alone is found out
+    optimizer = {"SGD": torch.optim.SGD, "Adam": torch.optim.Adam}[kind](groups, **options)
     losses, states = [], []
     for args, kwargs in steps:
         losses.append(train_step(model, optimizer, *args, **kwargs))

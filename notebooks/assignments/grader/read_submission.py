@@ -69,7 +69,8 @@ def read_text(path: Path) -> str:
         raise Unreadable(f"it is not an ordinary file. {again}")
     with open(descriptor, "rb") as file:
         if (size := status.st_size / 1e6) > MEGABYTES:
-            raise Unreadable(f"the file has {size:.0f} MB; the limit is {MEGABYTES}. Clear all outputs, hand in again.")
+            smaller = "Clear all outputs" if path.suffix == ".ipynb" else "Keep only the code of the course in it"
+            raise Unreadable(f"the file has {size:.0f} MB; the limit is {MEGABYTES}. {smaller}, hand in again.")
         try:
             return file.read().decode("utf-8-sig")
         except UnicodeDecodeError:
