@@ -99,7 +99,7 @@ def results() -> str:
 def presets() -> str:
     """Return the table of what the presets have in common and what sets them apart."""
     lines = [
-        "| data set | preset | epochs | patches | blocks | width | optimizer | learning rate | classifies from |",
+        "| data set | preset | epochs | patch size | blocks | width | optimizer | learning rate | classifies from |",
         "| --- | --- | --: | --- | --: | --: | --- | --- | --- |",
     ]
     for (dataset, preset), runs in runs_by_preset().items():
@@ -266,24 +266,24 @@ PAGE = """# Recorded runs
 
 How accurate is a small Vision Transformer that is trained from scratch on two CPU cores? With the preset *best*, it
 reaches a test accuracy of {fashion_mnist_best} on Fashion-MNIST and {cifar10_best} on CIFAR-10. The preset *quick*
-reaches {fashion_mnist_quick} on Fashion-MNIST. Two ablations below show which ingredients matter: for both presets
-Muon, and for *best* on CIFAR-10 also smaller images in most steps, position embeddings, random shifts and the
-learning-rate schedule.
+reaches {fashion_mnist_quick} on Fashion-MNIST. Two ablations below show which ingredients matter: for *quick*, large
+patches and Muon; for *best* on CIFAR-10, Muon, position embeddings, random shifts, the learning-rate schedule and, at
+least in short runs, smaller images in most steps.
 
-A preset is a named set of hyperparameters, with a version for each data set, and each row of the table is one of these
-versions. Minutes and accuracies are medians over the seeds, with the lowest and the highest value in parentheses. All
-choices were made with validation images, which were held back from the training images, and each run used the test
-images once, at its end. The minutes include loading the data, the validation after every epoch, and the test. Other
-programs were running on the [machines](#machines-and-logs), so the minutes are approximate: at another time, the same
-command can take twice as long.
+A preset is a named set of hyperparameters for one data set, and the table shows six of them. Minutes and accuracies are
+medians over the seeds, with the lowest and the highest value in parentheses. All choices were made with validation
+images, which were held back from the training images, and each run used the test images once, at its end. The minutes
+include loading the data, the validation after every epoch, and the test. Other programs were running on the
+[machines](#machines-and-logs), so the minutes are approximate: at another time, the same command can take twice as
+long.
 
 {results}
 
-For comparison: on Fashion-MNIST, [its page](https://github.com/zalandoresearch/fashion-mnist#benchmark) lists results
-that users submitted, 88 to 93% for networks with two or three convolutional layers, and 83.5% for people without
-training in fashion. On the digits, simpler models do about as well as ours, as
-[lesson 6](../../notebooks/06_training.ipynb#6.12-Baselines-and-an-honest-conclusion) shows; there are only 1,221
-training images and 360 test images, so one test image counts for 0.3 points.
+For comparison, the [page of Fashion-MNIST](https://github.com/zalandoresearch/fashion-mnist#benchmark) lists results
+that users submitted: networks with two or three convolutional layers reach 88 to 93%, and people without training in
+fashion 83.5%. On the digits, simpler models do about as well as ours, as
+[lesson 6](../../notebooks/06_training.ipynb#6.12-Baselines-and-an-honest-conclusion) shows. This set is small, with
+1,221 training images and 360 test images; a single test image counts for 0.3 points.
 
 ## The presets and their commands
 
@@ -311,9 +311,10 @@ the seeds gives an idea of how much.
 
 The table compares *best* with five other plain ViTs that were trained from scratch on CIFAR-10. They have
 {min_sizes:.0f} to {max_sizes:.0f} times as many parameters. Their entries under *training* and *test accuracy* come
-from the linked pages. Fully trained, most of them surpass *best*. In a short run, models of the same sizes did not: we
-trained them on two cores for {min_minutes:.0f} to {max_minutes:.0f} minutes, about twice as long as *best*, with AdamW
-and settings designed for much longer training, and they reached only {min_tests:.0f} to {max_tests:.0f}%.
+from the linked pages. Fully trained, most of them surpass *best*. In a short run, models of the same sizes do not: on
+two cores, we trained them for {min_minutes:.0f} to {max_minutes:.0f} minutes, about twice as long as *best*, and they
+reached only {min_tests:.0f} to {max_tests:.0f}%. This is no surprise, because we used AdamW and settings designed for
+much longer training.
 
 {published}
 
@@ -325,7 +326,7 @@ way. We chose the number of epochs so that each run would take half an hour on t
 were running, the runs took longer. We omitted what some of the pages add for longer training: AutoAugment, RandAugment,
 random resized crops, random erasing, repeated augmentation, mixup, CutMix, stochastic depth and dropout of the
 attention weights. The column therefore shows how far such models get in this time with such settings, and not how good
-the complete recipes are. Tutorial 15 reports about 90% for convolutional networks.
+the complete recipes are.
 
 {picture}
 
@@ -335,8 +336,8 @@ are in the files `resources/runs/*_runs.jsonl`.
 ## An ablation of *quick*
 
 Which ingredients of *quick* matter on Fashion-MNIST? To find out, an *ablation* removes or replaces one at a time. In
-runs this short, only two mattered measurably: the large patches and Muon. Each row of the table below the first changes
-one part of the preset, with seeds 0, 1 and 2:
+runs this short, only two mattered measurably: the large patches and Muon. The first row of the table is the preset, and
+each other row changes one part of it, with seeds 0, 1 and 2. These changes need an explanation:
 
 - *AdamW* replaces Muon and lowers the peak learning rate from 0.008 to 0.003, a value that we did not tune.
 - *No positions* keeps the position embeddings at zero.
@@ -347,8 +348,9 @@ one part of the preset, with seeds 0, 1 and 2:
 To keep each run under a minute on one core, we shortened the training and fixed the number of epochs in advance.
 Variants with the preset's four patches per image train for 8 epochs instead of 20. Smaller patches mean more tokens and
 slower steps, so the rows of patches 7 and 4 have even fewer epochs. Accuracies are again medians with the lowest and
-the highest value in parentheses. They are measured on 5,000 validation images, which gives the accuracy of a single run
-a standard error of about 0.4 points. The differences are less noisy, because all runs are measured on the same images.
+the highest value in parentheses. They are measured on 5,000 validation images, so a single accuracy has a standard
+error of about 0.4 points, and the difference of two would have 0.6 if their images were independent. Because all runs
+are measured on the same images, the differences are less noisy than that.
 
 {ablation}
 
@@ -360,8 +362,8 @@ that lower the accuracy with every seed.
 
 ## An ablation of *best*
 
-Which ingredients of *best* matter on CIFAR-10? Each row below the first removes or replaces one of them, with seeds 0,
-1 and 2:
+Which ingredients of *best* matter on CIFAR-10? Again, the first row is the preset, and each other row removes or
+replaces one ingredient, with seeds 0, 1 and 2:
 
 - *Cosine after the warm-up* uses the schedule of lesson 6 instead of a learning rate that stays at its peak until the
   last two fifths of the steps and then falls linearly to 0.
@@ -383,35 +385,36 @@ After these four epochs, replacing Muon with AdamW costs most: 13 points, some o
 learning rate. With the same amount of computation, omitting the smaller images costs 8 to 9 points. Omitting the
 position embeddings costs 7 to 8, whereas *quick*, with only four patches, hardly needs them. The cosine schedule costs
 about 4 points, and using the class token instead of the mean costs 0.6 to 2.4. The other five changes make a
-difference of 1.2 points at most; only without weight decay is the accuracy lower with all three seeds, and when five
-changes are tested, one such result may well be chance.
+difference of 1.2 points at most. Only one of them, omitting weight decay, lowers the accuracy with all three seeds, and
+among five changes, one such result may well be chance.
 
 Four epochs are too few to overfit, so this table cannot show what the measures against overfitting are worth. For the
 next table, we trained every variant except the one with large images for the full 20 epochs, on one core, with the same
 three seeds. Its first row shows the five recorded runs of *best*, and the last column compares runs with the same seed.
-The recorded runs used two cores and therefore round differently. This alone changes the accuracy slightly, so do not
-interpret small differences.
+The recorded runs used two cores and therefore round differently. This alone changes the accuracy slightly, so
+differences of a few tenths of a point mean nothing.
 
 {full_ablation}
 
 Over all 20 epochs, shifts are worth 4 points, an effect that four epochs do not show. Other effects shrink: AdamW costs
 5 points instead of 13, missing position embeddings 6 instead of 7 to 8, and the cosine schedule 1.5 to 2.7 instead of
 4. The class token costs about 1. Without weight decay, the accuracy is again lower with all three seeds, by 0.2 to 0.8
-points; it may help a little, but differences of this size could still come from chance. Omitting mirror images, the
+points. As all six runs point the same way, weight decay may help a little, although differences of this size could
+still come from chance. Omitting mirror images, the
 warm-up or label smoothing does not lower the accuracy with every seed, so these runs do not show that any of the three
 helps.
 
 ## Machines and logs
 
-The runs were recorded on these machines, and each log names its own:
+The runs were recorded on these machines:
 
 {machines}
 
 All were recorded by `tools/train_recorded_runs.py`. Two more logs belong to lessons:
 
 - `digits.jsonl` is lesson 6's own comparison on the digits (`tools/train_digits.py`). Its recipe differs from *quick*:
-  30 epochs, no label smoothing and no gradient clipping. With 360 test images, the difference between its median test
-  accuracy, {median:.1f}%, and that in the first table may be chance.
+  30 epochs, no label smoothing and no gradient clipping. Its median test accuracy is {median:.1f}%; with 360 test
+  images, the difference from the first table may be chance.
 - `few_labels.json` is lesson 8's comparison of fine-tuning with training from scratch (`tools/train_few_labels.py`).
 
 

@@ -189,8 +189,7 @@ RECIPES = {
         epochs=25,
         architecture="patches of 7 × 7, width 64, 6 layers, 8 heads of width 8, MLP of width 128, no dropout. "
         "The article, linked in the table, used one of vit-pytorch's first versions, which divides the scores by √64 "
-        "instead of √8, and whose classifier has two layers and no norm before them. Heads of width 64, today's "
-        "default, would be slower",
+        "instead of √8, and whose classifier has two layers and no norm before them",
         training="Adam with a constant learning rate of 3e-3; batches of 100",
         adapted="images are normalized with Fashion-MNIST's mean and standard deviation. We found the article's code "
         "only in copies that its readers published",

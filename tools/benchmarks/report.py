@@ -44,13 +44,14 @@ CHECKS = FOLDER / "results" / "checks.json"
 
 HEAD = """# Benchmarks
 
-On two CPU cores:
+All measurements were made on processors with two cores.
 
 - **Speed.** The course's Vision Transformer trains and predicts about as fast as the fastest published implementation
-  that we measured: for two sizes of model, its speed is {slowest:.2f} to {fastest:.2f} times that of the fastest. The
-  training command skips what no head reads in the last block, and is {short_least:.2f} to {short_most:.2f} times as
-  fast as the fastest. With `torch.compile`, the model is {compiled_least:.2f} to {compiled_most:.2f} times as fast as
-  without, and the first step takes {first_least:.0f} to {first_most:.0f} s.
+  that we measured: for two sizes of model, its speed is {plain} times that of the fastest. The training command also
+  skips the part of the last block whose result the classification head does not read. This makes it {short_training}
+  times as fast as the fastest published implementation in training, and {short_inference} times in inference; the other
+  libraries could save the same work. With `torch.compile`, the model is {compiled_training} times as fast in training
+  and {compiled_inference} times in inference, but the first step takes {first_least:.0f} to {first_most:.0f} s.
 - **bfloat16** speeds up training only for the larger model, and only on a processor with instructions for it.
 - **Time to accuracy.** On Fashion-MNIST, the course's preset *quick*, shortened to {seconds:g} s of training, reaches a
   test accuracy of {accuracy:.1%}. The best of three published recipes reaches {their_accuracy:.1%} after
@@ -59,7 +60,7 @@ On two CPU cores:
 
 `tools/benchmarks/report.py` writes this page from the logs in `benchmarks/results/`, and `make rebuild WHAT=benchmarks`
 repeats the measurements. The sections were not all measured on the same [machine](#machines), and other programs were
-running, so compare times only within a table.
+running, so compare times only within a table, and in the table of bfloat16 only within a row.
 """
 MEMORY = (
     "- *Memory* is the peak resident memory of a new process during two steps, minus the memory that it used before "
@@ -119,8 +120,8 @@ def machines_section() -> str:
         rows.append([title, machine["date"][:10], cores, versions, str(machine["threads"]), peak, busy])
     header = ["section", "date", "processor", "versions", "threads", "peak, GFLOP/s", "load average"]
     return (
-        "The peak is the highest speed of `torch.mm` in float32 that we measured, and the load average, roughly the "
-        "number of programs that were computing or waiting for a core, is that before the measurements.\n\n"
+        "*Peak* is the highest speed of `torch.mm` in float32 that we measured. *Load average* is roughly the number "
+        "of programs that were computing or waiting for a core when the measurements began.\n\n"
         + table(header, rows, words=4)
     )
 
@@ -130,18 +131,19 @@ def throughput_section(log: dict) -> str:
     ran = listed([f"{name} {number}" for name, number in log["versions"].items()]) or "none"
     ran = ran.replace("Hugging Face", "Hugging Face Transformers")
     differences = {model["name"]: model["difference"] for model in log["models"] if model["difference"]}
+    differing = "".join(f" All are alike, except that {name}'s has {what}." for name, what in differences.items())
     parts = [
         f"*vit_course* is the course's package; the published models come from {ran}. With each library, we built two "
         f"models. "
         f"*Ti/16* takes images of 224 × 224 pixels, cut into patches of 16 × 16, and has 12 blocks of width 192 with 3 "
-        f"heads. {_small_model()}",
+        f"heads. {_small_model()}{differing}",
         *(f"{name} did not run: {why}" for name, why in log["missing"].items()),
         f"In each of {log['rounds']} rounds, all models take one step on the same images, in an order that changes "
         "from round to round. A step is a forward pass or, in training, a complete update with the same AdamW. Times "
-        "and speeds are medians with quartiles in parentheses. A dash means not measured. The course's model was timed "
-        "in two more ways: compiled, and with the *short last block*, as the training command runs it. The head reads "
-        "only the class token, so in the last block all tokens are keys and values, but only the class token asks and "
-        "passes through the MLP. The logits are the same, and the other libraries could save this work, too.",
+        "and speeds are medians with quartiles in parentheses. A dash means not measured.",
+        "The course's model was timed in two more ways: compiled, and with the *short last block*, as the training "
+        "command runs it. The classification head reads only the class token. In the last block, all tokens therefore "
+        "still supply keys and values, but only the class token needs a query and the MLP. The logits are the same.",
         "- *Relative speed* compares a model with the reference, the published model with the lowest median time: the "
         "reference's time divided by the model's own in the same round, so a value above 1 means faster. The median of "
         "these ratios need not rank the models exactly as the median times do.\n"
@@ -149,10 +151,6 @@ def throughput_section(log: dict) -> str:
         "second in its matrix multiplications, including those inside attention, divided by the measured peak of "
         "`torch.mm`.\n" + (MEMORY if any("memory" in model for model in log["models"]) else NO_MEMORY),
     ]
-    for name, difference in differences.items():
-        parts.append(
-            f"At each size, all models have the same architecture except that of {name}, which has {difference}."
-        )
     for entry in log["cases"]:
         parts += [f"### {entry['case']}, batch of {entry['batch']}: {entry['mode']}", *_throughput_case(log, entry)]
     return "\n\n".join(parts)
@@ -182,7 +180,7 @@ def _throughput_case(log: dict, entry: dict) -> list[str]:
     for name, seconds in entry["seconds"].items():
         model, median = models.get(name, {}), statistics.median(seconds)
         memory = model.get("memory", {}).get(entry["mode"])
-        parameters = f"{model['parameters']:,}" if model else "–"
+        parameters = f"{(model or models[OURS])['parameters']:,}"
         milliseconds = with_range([1e3 * value for value in seconds], ".1f")
         speed = with_range(speeds(entry, name, reference), ".2f") if reference else "–"
         share = f"{entry['flops'] / median / log['machine']['matmul_flops']:.0%}" if name != SHORT else "–"
@@ -209,16 +207,17 @@ def _findings(entry: dict, reference: str | None) -> list[str]:
 
 def profile_section(log: dict) -> str:
     """Return a table for each case: the share of a step's time by group of operators."""
-    products = [
-        f"{row['groups']['matrix multiplications'] / sum(row['groups'].values()):.0%} in {row['mode']} ({row['case']})"
-        for row in log["rows"]
-        if row["name"] == "vit_course"
-    ]
+    shares: dict[str, list[str]] = {}
+    for row in log["rows"]:
+        if row["name"] == OURS:
+            share = row["groups"]["matrix multiplications"] / sum(row["groups"].values())
+            shares.setdefault(row["case"], []).append(f"{share:.0%} in {row['mode']}")
+    products = [f"{listed(of_case)} for {case.partition(',')[0]}" for case, of_case in shares.items()]
     parts = [
         "The tables in this section divide the time of a step among kinds of operators, in percent. In vit_course, "
-        f"matrix multiplications take {listed(products)}. Their row "
-        "includes the linear projections of the attention; the two products inside the attention, queries with keys "
-        "and weights with values, are part of the row *fused attention*. The shares are means over "
+        f"matrix multiplications take {'; '.join(products)}: in a small model, most of the time goes elsewhere. Their "
+        "row includes the linear projections of the attention; the two products inside the attention, queries with "
+        "keys and weights with values, are part of the row *fused attention*. The shares are means over "
         f"{log['steps']} steps, and small differences mean nothing. vit-pytorch does not use PyTorch's fused "
         "attention, so its attention appears under matrix multiplications, softmax, copies and elementwise operations. "
         "In inference, when the number of heads is even, torchvision's attention runs in a code path of its own, most "
@@ -250,7 +249,7 @@ def precision_section(log: dict) -> str:
     scores = {name: listed([f"{100 * value:.1f}%" for value in values]) for name, values in log["digits"].items()}
     return "\n\n".join(
         [
-            "In our measurements, bfloat16, a 16-bit floating-point format, speeds up the training of vit_course "
+            "bfloat16 is a 16-bit floating-point format. In our measurements, it speeds up the training of vit_course "
             f"only for {' and for '.join(faster) or 'none of the models'}. The models and batch sizes are those of "
             f"the first section. In each of {log['rounds']} rounds, a training step in float32 alternates with one in "
             "bfloat16, whose forward pass uses `torch.autocast`. Times and relative speeds are again medians with "
@@ -295,12 +294,12 @@ def checks_section(log: dict) -> str:
     rows = [[name, *(f"{found[kind]:.2f}" for kind in kinds)] for name, found in slowest if max(found.values()) >= 0.3]
     return "\n\n".join(
         [
-            "The lessons check the functions and classes that readers write. Each row is one of these checks, and "
-            "the table shows its processor time in seconds, on one thread. We ran each check on correct code and on "
-            f"many wrong versions: with one mistake that the check can name, with two of these (up to {log['pairs']} "
-            "pairs per check), and with a mistake that it detects but cannot name (*unknown mistake*). Each entry "
-            f"is the longest time over all versions of its kind. The other {len(slowest) - len(rows)} checks take less "
-            "than 0.3 s.",
+            "The lessons check the functions and classes that readers write. The table shows the processor time of "
+            "these checks in seconds, on one thread, the slowest first. We ran each check on correct code and on "
+            "three kinds of wrong code: with one mistake that the check can name, with two such mistakes (up to "
+            f"{log['pairs']} pairs per check), and with a mistake that it detects but cannot name (*unknown mistake*). "
+            "Each entry is the longest time over all versions of its kind. The other "
+            f"{len(slowest) - len(rows)} checks take less than 0.3 s.",
             table(["check", "correct code", "one mistake", "two mistakes", "unknown mistake"], rows),
         ]
     )
@@ -315,24 +314,23 @@ SECTIONS = {
 }
 
 
-def in_short() -> dict[str, float]:
+def in_short() -> dict[str, str | float]:
     """Return the numbers of the first paragraph."""
     throughput, timed, checks = load(THROUGHPUT), load(TIME_TO_ACCURACY)["rows"], load(CHECKS)["seconds"]
-    plain, short, compiled = [], [], []
+    numbers: dict[str, list[float]] = {}
     for entry in throughput["cases"]:
-        reference = fastest_published(entry, throughput["versions"])
-        for name, against, medians in ((OURS, reference, plain), (SHORT, reference, short), (COMPILED, OURS, compiled)):
-            medians.append(statistics.median(speeds(entry, name, against)))
+        reference, mode = fastest_published(entry, throughput["versions"]), entry["mode"]
+        for kind, name, against in (
+            ("plain", OURS, reference),
+            (f"short_{mode}", SHORT, reference),
+            (f"compiled_{mode}", COMPILED, OURS),
+        ):
+            numbers.setdefault(kind, []).append(statistics.median(speeds(entry, name, against)))
     first_steps = [entry["first_compiled_step"] for entry in throughput["cases"]]
     first = min((row for row in timed if row["recipe"] == timed[0]["recipe"]), key=lambda row: row["budget"])
     best = max((row for row in timed if row["recipe"] != timed[0]["recipe"]), key=lambda row: row["accuracy"])
     return dict(
-        slowest=min(plain),
-        fastest=max(plain),
-        short_least=min(short),
-        short_most=max(short),
-        compiled_least=min(compiled),
-        compiled_most=max(compiled),
+        **{kind: f"{min(medians):.2f} to {max(medians):.2f}" for kind, medians in numbers.items()},
         first_least=min(first_steps),
         first_most=max(first_steps),
         accuracy=first["accuracy"],

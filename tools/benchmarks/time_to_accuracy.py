@@ -50,7 +50,7 @@ def summary(runs: Sequence[dict], train_images: int) -> dict:
         source = RECIPES[test["recipe"]].source if test["recipe"] in RECIPES else ""
         about = dict(recipe=_title(test["recipe"]), source=source, parameters=test["parameters"])
         rows.append(about | dict(budget=test["mark"], seconds=test["seconds"], accuracy=test["accuracy"]))
-    return dict(rows=rows, notes=[*_notes(runs, train_images), *_disturbance(runs)])
+    return dict(rows=rows, notes=_notes(runs, train_images))
 
 
 def _title(recipe: str) -> str:
@@ -71,12 +71,12 @@ def _notes(runs: Sequence[dict], train_images: int) -> list[str]:
         f"table: {report.listed(stopped)}. A run that has only begun says nothing about what the complete recipe "
         "reaches, and differences of a few tenths of a point may be chance.",
         f"All recipes train on the same {train_images:,} images, which are kept in memory. The clock stops while a "
-        "model is validated, tested or saved. When other programs slowed a run down so much that it exceeded its time, "
-        "we repeated it.",
+        "model is validated, tested or saved. If other programs slowed a run of *quick* so much that its schedule did "
+        f"not end in time, we repeated it. {_disturbance(runs)}",
         "We reimplemented the published recipes and kept their model, initialization, dropout, optimizer, learning "
-        "rate, batch size and augmentation, except for the changes below. We made the "
-        "reimplementations as fast as we could: with a fused optimizer, with images of one channel, by augmenting and "
-        "resizing whole batches, and by computing the attention step by step where that is faster than PyTorch's fused "
+        "rate, batch size and augmentation, except for the changes below. To be fair to them, we made the "
+        "reimplementations as fast as we could: they use a fused optimizer and images of one channel, augment and "
+        "resize whole batches, and compute the attention step by step where that is faster than PyTorch's fused "
         "function.",
         "\n".join(
             f"- **{recipe.title}**, published for {recipe.published_for}, {recipe.epochs} epochs. *Model:* "
@@ -87,10 +87,8 @@ def _notes(runs: Sequence[dict], train_images: int) -> list[str]:
     ]
 
 
-def _disturbance(runs: Sequence[dict]) -> list[str]:
+def _disturbance(runs: Sequence[dict]) -> str:
     """Return a sentence on what else kept the machine busy."""
-    if not runs:
-        return []
 
     def evenness(run: dict) -> float:
         speeds = [part["images_per_second"] for part in run["slices"]]
@@ -100,7 +98,7 @@ def _disturbance(runs: Sequence[dict]) -> list[str]:
     sentences = [f"In any {timed_runs.SLICE:g} s, a run kept at least {least:.0%} of its median speed."]
     over = [test for run in runs if run["recipe"] == OURS for test in run["tests"] if test["seconds"] > test["mark"]]
     sentences += [f"Our run of {test['mark']:g} s took {test['seconds']:.1f} s." for test in over]
-    return [" ".join(sentences)]
+    return " ".join(sentences)
 
 
 def our_run(dataset: str, seconds: float, speed: float, *, threads: int, slice_seconds: float) -> tuple[dict, float]:
