@@ -15,7 +15,7 @@ from filelock import FileLock
 from vit_course.checks.learner import shell, shown
 from vit_course.checks.verdict import CheckFailed, Verdict, fail, sentence
 from vit_course.mine import file
-from vit_course.mine.loaded import Loaded, listed, loaded_text
+from vit_course.mine.loaded import Loaded, listed, loaded_text, stops
 from vit_course.mine.parts import PARTS
 from vit_course.mine.source import source_of
 
@@ -71,7 +71,7 @@ def _checked_and_kept(name: str, subject: Callable) -> Verdict:
         return Verdict(f"{verdict}\n{sentence('mine.loaded')}", state=verdict.state)
     if not verdict.passed:
         return Verdict(f"{verdict}{earlier}", state=verdict.state)
-    source, path = source_of(subject), place()
+    source, path, replaced = source_of(subject), place(), ""
     try:
         (path.parent / file.HISTORY).mkdir(exist_ok=True)
         with FileLock(path.parent / file.HISTORY / "lock", timeout=30):  # another notebook may keep a part as well
@@ -79,17 +79,20 @@ def _checked_and_kept(name: str, subject: Callable) -> Verdict:
             text = file.with_part(before, source)
             if text != before:
                 earlier, loaded = loaded_text(before, path).kept, Loaded(text, path)
-                if name not in loaded.kept:
-                    raise fail("mine.not_alone", name=name, problem=loaded.problems.get(name, loaded.trouble))
+                problem = loaded.problems.get(name, loaded.trouble) or (stops(text) if not stops(before) else "")
+                if problem:
+                    raise fail("mine.not_alone", name=name, problem=problem)
                 if lost := [each for each in earlier if each not in loaded.kept]:
                     raise fail("mine.breaks", name=name, lost=listed(lost), problem=loaded.problems[lost[0]])
-                file.write(path, text, why=name)
+                saved = file.write(path, text, why=name)
+                replaced = sentence("mine.replaced", file=saved) if name in earlier else ""
     except OSError as error:
         said = dict(file=path.name, folder=path.parent.resolve(), what=error.strerror or error)
         raise fail("mine.not_written", **said) from error
     kept = load().kept
     helpers = sentence("mine.with_helpers", helpers=listed([*source.helpers])) if source.helpers else ""
     said = sentence("mine.kept", name=name, helpers=helpers, kept=len(kept), total=len(PARTS))
+    said += replaced
     if {*kept} >= MODEL and name in MODEL:
         said += sentence("mine.model_kept")
     return Verdict(f"{verdict}\n{said}" + sentence("mine.all_kept") * (len(kept) == len(PARTS)))

@@ -3,6 +3,7 @@
 import ast
 import re
 import shutil
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from vit_course.checks.verdict import fail
 from vit_course.mine.parts import PARTS
 from vit_course.mine.source import Source, first_line, names_in
 
-HEADER = '"""The Vision Transformer that I wrote. What I change here stays as I write it."""\n'
+HEADER = '"""My Vision Transformer. What I change here stays until I keep that part again."""\n'
 HISTORY = ".my_vit"  # next to the file: its earlier versions, the lock, and which parts have passed their check
 
 
@@ -47,30 +48,34 @@ def with_part(text: str, part: Source) -> str:
     for line in sorted(part.imports):
         text = _with_import(text, line)
     text = _with_definition(text, part.name, part.text)
-    for name, helper in part.helpers.items():
-        if name in before:
-            if text_of_definition(text, definitions(text)[name]) == helper:
-                continue
-            if users := [user for user in _users_of(text, name) if user not in (part.name, *part.helpers)]:
-                raise fail("mine.helper_in_use", part=part.name, name=name, users=", ".join(users))
-        text = _with_definition(text, name, helper, before=part.name)
+    for name, helper in reversed(part.helpers.items()):  # each before what uses it
+        users = _users_of(text, name)
+        if name in before and text_of_definition(text, definitions(text)[name]) != helper:
+            if others := [user for user in users if user not in (part.name, *part.helpers)]:
+                raise fail("mine.helper_in_use", part=part.name, name=name, users=", ".join(others))
+        text = _with_definition(text, name, helper, users=users)
     return text
 
 
 def _users_of(text: str, name: str) -> list[str]:
-    found = definitions(text)
-    return [user for user, node in found.items() if user != name and name in names_in(text_of_definition(text, node))]
+    """Return what uses a name, in the order of the file."""
+    users = [
+        (node.lineno, user)
+        for user, node in definitions(text).items()
+        if user != name and name in names_in(text_of_definition(text, node))
+    ]
+    return [user for _, user in sorted(users)]
 
 
-def _with_definition(text: str, name: str, source: str, before: str = "") -> str:
-    lines = text.splitlines(keepends=True)
-    found = definitions(text)
-    if name in found:
+def _with_definition(text: str, name: str, source: str, users: Sequence[str] = ()) -> str:
+    """Put a definition in place of its earlier version or, where that would come too late, before what uses it."""
+    found, lines = definitions(text), text.splitlines(keepends=True)
+    if name in found and not any(found[user].lineno < found[name].lineno for user in users):
         start, end = first_line(found[name], lines), found[name].end_lineno
-    elif before in found:
-        start = end = first_line(found[before], lines)
+    elif name in found:
+        return _with_definition(_with_definition(text, name, ""), name, source, users)
     else:
-        start = end = _place_of(name, found, lines)
+        start = end = first_line(found[users[0]], lines) if users else _place_of(name, found, lines)
     head, tail = "".join(lines[:start]).rstrip("\n"), "".join(lines[end:]).strip("\n")
     return "\n\n\n".join(piece for piece in (head, source.strip("\n"), tail) if piece) + "\n"
 
@@ -117,9 +122,12 @@ def read(path: Path) -> str:
         raise fail("mine.unreadable", file=path.name, what=error) from error
 
 
-def write(path: Path, text: str, *, why: str) -> None:
-    """Write the file in one step; the version before it goes to the history folder first, which must exist."""
+def write(path: Path, text: str, *, why: str) -> str:
+    """Write the file in one step. The version before goes to the history folder first, which must exist; return where.
+    """
+    earlier = f"{datetime.now():%Y-%m-%d_%H%M%S_%f}_before_{why}.py"
     if path.exists():
-        shutil.copy2(path, path.parent / HISTORY / f"{datetime.now():%Y-%m-%d_%H%M%S_%f}_before_{why}.py")
+        shutil.copy2(path, path.parent / HISTORY / earlier)
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
+    return earlier

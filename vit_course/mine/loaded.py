@@ -33,6 +33,7 @@ class Loaded:
         self.kept: list[str] = []
         self.problems: dict[str, str] = {}
         self.mixed: dict[str, set[str]] = {}  # which of the reader's parts are in a part
+        self.failing: dict[str, set[str]] = {}  # which of them would be, if they passed their checks
         self.prints: dict[str, str] = {}  # fingerprints of the kept parts
         self.namespace = {"__name__": "my_vit"} | {name: part.reference for name, part in PARTS.items()}
         self.definitions = file.definitions(text)
@@ -63,7 +64,7 @@ class Loaded:
                 self.run([self.definitions[name]])
                 self.check(name, source)
                 self.kept.append(name)
-                self.mixed[name] = uses | {name}
+                self.mixed[name], self.failing[name] = uses | {name}, self.through(self.failing, source)
                 return
             except CheckFailed as failure:
                 self.problems[name] = str(failure)
@@ -72,6 +73,7 @@ class Loaded:
         reference = PARTS[name].reference
         source = inspect.getsource(reference)
         self.mixed[name] = self.parts_in(source) - {name}
+        self.failing[name] = self.through(self.failing, source) | {name} & self.problems.keys()
         if self.mixed[name]:  # the course's source, with the reader's parts in it
             names = vars(sys.modules[reference.__module__]) | {part: self.namespace[part] for part in PARTS}
             names["__name__"] = "my_vit"
@@ -82,7 +84,11 @@ class Loaded:
 
     def parts_in(self, source: str) -> set[str]:
         """Return which of the reader's parts a source uses, at first hand or through other parts."""
-        return set().union(*(self.mixed.get(name, ()) for name in names_in(source))) & set(self.kept)
+        return self.through(self.mixed, source) & set(self.kept)
+
+    def through(self, parts_of: dict[str, set[str]], source: str) -> set[str]:
+        """Return the parts of all parts that a source names."""
+        return set().union(*(parts_of.get(name, ()) for name in names_in(source)))
 
     def check(self, name: str, source: str) -> None:
         """Run a part's check, unless this source has passed it before."""
@@ -107,24 +113,35 @@ class Loaded:
 
     def says(self, name: str) -> str:
         """Say in one line whose version of a part this is."""
-        if name in self.kept:
-            return sentence("mine.yours", name=name)
         if self.trouble:
             return sentence("mine.trouble", name=name, trouble=self.trouble)
         if name in self.problems:
             return sentence("mine.no_longer", name=name, problem=self.problems[name])
-        if self.mixed.get(name):
-            yours = [each for each in PARTS if each in self.mixed[name]]
-            return sentence("mine.mixed", name=name, yours=listed(yours))
-        return sentence("mine.courses", name=name)
+        yours = [each for each in PARTS if each in self.mixed.get(name, ())]
+        kind = "yours" if name in self.kept else "mixed" if yours else "courses"
+        said = sentence(f"mine.{kind}", name=name, yours=listed(yours))
+        for part in [each for each in PARTS if each in self.failing.get(name, ())][:1]:
+            said += sentence("mine.failing", part=part, problem=self.problems[part])
+        return said
 
 
 loaded_text = lru_cache(maxsize=4)(Loaded)
 
 
+def stops(text: str) -> str:
+    """Say why Python cannot import the file, if so; a part that is not in it yet is the course's."""
+    found = file.definitions(text)
+    names = {"__name__": "my_vit"} | {name: part.reference for name, part in PARTS.items() if name not in found}
+    try:
+        exec(compile(text, "my_vit.py", "exec"), names)
+    except Exception as error:
+        return sentence("mine.stopped", error=type(error).__name__, what=error)
+    return ""
+
+
 def listed(names: list[str]) -> str:
     """Join names with commas and a last "and"."""
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 @cache

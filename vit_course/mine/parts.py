@@ -1,5 +1,6 @@
 """The parts of the model, in the order of the course: where each is written, how it is checked, and the reference."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -44,8 +45,13 @@ class Part:
         for sizes in self.sizes if verdict.passed else ():
             own, reference = (_seeded(kind, sizes) for kind in (subject, self.reference))
             self._verify_start(own, reference)
+            alike &= [*dict(own.named_parameters())] == [*dict(reference.named_parameters())]
             alike &= all(torch.equal(value, own.get_parameter(name)) for name, value in reference.named_parameters())
+            if more := own.state_dict().keys() - reference.state_dict().keys():
+                raise fail("mine.saved", part=self.name, names=", ".join(sorted(more)))
             self._verify_attributes(own, reference, sizes)  # last, because methods are compared with loaded weights
+        if verdict.passed and self.lesson <= "05":
+            self._verify_in_double(subject)
         return verdict if alike else Verdict(f"{verdict}\n{sentence('mine.other_numbers')}")
 
     def _verify_attributes(self, own: nn.Module, reference: nn.Module, sizes: Mapping) -> None:
@@ -63,6 +69,23 @@ class Part:
             elif came != wanted or (isinstance(came, tuple) and any(isinstance(each, float) for each in came)):
                 said = ", ".join(f"{key}={value!r}" for key, value in sizes.items())
                 raise fail("mine.attribute", part=self.name, name=name, options=said, wanted=wanted, came=came)
+
+    def _verify_in_double(self, subject: Callable) -> None:
+        """Check that nothing is rounded to float32 on the way: lesson 5 compares with PyTorch in float64."""
+        case = self.check.check.cases[0][0]
+        own, reference = subject, self.reference
+        if inspect.isclass(reference):
+            own, reference = (_seeded(kind, case.options).double().eval() for kind in (subject, reference))
+            own.load_state_dict(reference.state_dict())
+        given = [arg.double() if isinstance(arg, torch.Tensor) else arg for arg in case.args]
+        with torch.no_grad():
+            wanted = reference(*given, **case.kwargs)
+            try:
+                came = own(*given, **case.kwargs)
+                torch.testing.assert_close(came, wanted, rtol=0, atol=1e-10)
+            except Exception as error:
+                what = str(error).strip().partition("\n")[0]
+                raise fail("mine.in_double", part=self.name, what=what) from error
 
     def _verify_start(self, own: nn.Module, reference: nn.Module) -> None:
         """Check how large the first values of the parameters are, and that no two matrices start with the same ones.

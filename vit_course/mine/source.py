@@ -70,10 +70,11 @@ def first_line(node: ast.stmt, lines: list[str]) -> int:
 
 
 def _function_of(subject: Callable) -> FunctionType | None:
-    """Return the function without its decorators; of a class, its first method that is not generated."""
+    """Return the function without its decorators; of a class, its first method that neither Python nor a base wrote."""
     own = vars(subject).values() if inspect.isclass(subject) else [subject]
-    functions = (inspect.unwrap(each) for each in own if isinstance(each, FunctionType))
-    return next((each for each in functions if linecache.getlines(each.__code__.co_filename)), None)
+    functions = [each for each in map(inspect.unwrap, own) if isinstance(each, FunctionType)]
+    mine = [each for each in functions if each.__module__ == subject.__module__]
+    return next((each for each in mine if linecache.getlines(each.__code__.co_filename)), None)
 
 
 def names_in(text: str) -> list[str]:
@@ -101,9 +102,11 @@ def _collect(text: str, namespace: dict, collected: Source, user: str = "it") ->
             collected.helpers[name] = f"{name} = {literal}"
         elif package == "vit_course":
             raise fail("mine.of_the_course", part=collected.name, user=user, name=name)
-        elif package not in ALLOWED | {"", "__main__"}:
+        elif package not in ALLOWED | {"", "__main__", "my_vit"}:
             raise fail("mine.of_others", part=collected.name, user=user, name=name, package=package)
-        elif isinstance(value, (FunctionType, type)):
+        elif getattr(value, "__name__", name) != name:
+            raise fail("mine.other_name", part=collected.name, user=user, name=name, own=value.__name__)
+        elif isinstance(inspect.unwrap(value), (FunctionType, type)):
             helper = _text_of(value, collected.name)
             collected.helpers[name] = ""  # a helper may call itself
             function = _function_of(value)
@@ -127,7 +130,7 @@ def _import_line(name: str, value: object) -> str | None:
     for home in (*HOMES, _home_of(value)):
         if home.partition(".")[0] in ALLOWED and home != "__main__":
             for own in (name, getattr(value, "__name__", name)):
-                if getattr(importlib.import_module(home), own, None) is value:
+                if getattr(importlib.import_module(home), own, ...) is value:
                     return f"from {home} import {own}" + (f" as {name}" if own != name else "")
     return None
 
