@@ -121,7 +121,7 @@ def test_an_empty_stub_is_told_so_quietly(check, body):
     assert repr(verdict) == str(verdict)
 
 
-PATCHIFY, ATTENTION = "images, patch_size", "query, key, value"
+PATCHIFY, ATTENTION = "images, patch_size", ("scaled_dot_product_attention", "query, key, value")
 BACK = "patches, *, patch_size, image_size, channels=3"
 NORM = "x, weight, bias"
 SPLIT = 'rearrange(projected, "b s (three h e) -> three b h s e", three=3, h=num_heads)'
@@ -129,7 +129,7 @@ LAYER = "self.qkv = nn.Linear(4, 12)"
 HELPER = "saved = dict(a=2)\n\ndef helper(query, key):\n    weights = (query @ key.mT).softmax(-1)\n\n\n"
 WORDS = [  # the check, the arguments and the body of a function, and what is said
     ("patchify", PATCHIFY, "return images.reshape(undefined)", r"NameError.* in line \d+, `return images.reshape"),
-    ("scaled_dot_product_attention", ATTENTION, "return helper(query, key) @ value", "helper returns None, because"),
+    (*ATTENTION, "return helper(query, key) @ value", "helper returns None, because"),
     ("patchify", PATCHIFY, 'return rearrange(images, "b c h w -> b (h w)")', "rearrange keeps every axis"),
     ("patchify", PATCHIFY, 'return rearrange(images, "b h w -> b (h w)")', "names 3 axes, and the tensor has 4"),
     ("patchify", PATCHIFY, 'return rearrange(images, "b c (h p) w -> b h (c p w)")', "cannot work out how long"),
@@ -141,14 +141,9 @@ WORDS = [  # the check, the arguments and the body of a function, and what is sa
     ("layer_norm", f"{NORM}, eps", "return torch.tensor([x, x])", r"torch\.stack"),
     ("layer_norm", f"{NORM}, eps", "return x.double() @ x.mT", r"x\.to\(y\.dtype\)"),
     ("layer_norm", f"{NORM}, eps", "return torch.sqrt(2)", r"as in math\.sqrt"),
-    ("scaled_dot_product_attention", ATTENTION, "return query @ key", r"\.mT exchanges"),
-    ("scaled_dot_product_attention", ATTENTION, "return torch.cat([query[:1, :1], key], dim=1)", "with expand"),
-    (
-        "scaled_dot_product_attention",
-        ATTENTION,
-        "return F.scaled_dot_product_attention(query, key, value, 0.1)",
-        "is the mask. Pass",
-    ),
+    (*ATTENTION, "return query @ key", r"\.mT exchanges"),
+    (*ATTENTION, "return torch.cat([query[:1, :1], key], dim=1)", "with expand"),
+    (*ATTENTION, "return F.scaled_dot_product_attention(query, key, value, 0.1)", "is the mask. Pass"),
     ("patchify", PATCHIFY, "return images[..., : patch_size / 1]", "Divide with //"),
     ("layer_norm", f"{NORM}, eps", "return nn.init.xavier_uniform_(weight)", r"nn\.init\.zeros_"),
     ("layer_norm", f"{NORM}, eps", "return nn.Linear(in_features=num_heads)", r"self\.num_heads reads"),

@@ -20,7 +20,7 @@ RANGES = [*PROJECT["dependencies"], *EXTRAS["notebooks"], *EXTRAS["dev"]]
 LINES = [line for line in (ROOT / "requirements.txt").read_text("utf-8").splitlines() if line[:1] not in ("", "#")]
 
 
-def test_every_direct_dependency_is_pinned_inside_its_range():
+def test_every_direct_dependency_is_pinned_inside_its_range_and_what_only_some_need_in_its_extra():
     *pins, last = LINES
     assert last == "-e ."
     pinned = {pin.name: next(iter(pin.specifier)) for pin in map(Requirement, pins)}
@@ -29,8 +29,6 @@ def test_every_direct_dependency_is_pinned_inside_its_range():
     assert pinned.keys() == ranges.keys()
     assert [name for name in ranges if not ranges[name].contains(pinned[name].version)] == []
 
-
-def test_what_only_some_need_is_pinned_in_its_extra():
     for extra in ("class", "site", "peers"):
         assert {next(iter(Requirement(each).specifier)).operator for each in required(extra)} == {"=="}
 

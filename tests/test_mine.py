@@ -80,6 +80,14 @@ def text():
     return Path("my_vit.py").read_text(encoding="utf-8")
 
 
+def refuses(notebook, says, *part):
+    """Assert that a part is not kept, with what is said of it, and that the file stays as it is."""
+    before = text()
+    with pytest.raises(checks.CheckFailed, match=says):
+        notebook.keep(*part)
+    assert text() == before
+
+
 def test_a_decorator_is_kept_with_its_function(notebook):
     source = plain_source(PARTS["evaluate"].reference)
     notebook("from torch.utils.data import DataLoader")
@@ -181,8 +189,8 @@ def test_a_new_version_replaces_the_old_one_which_stays_in_the_history(notebook)
     assert len(kept) == 2
     assert "def cut" not in kept[-1]
     assert "class PatchEmbedding" in kept[-1]
-    with pytest.raises(checks.CheckFailed, match=r"my_vit\.py still has your earlier version"):
-        notebook.keep("patchify", "def patchify(images, patch_size):\n    return images")
+    wrong = "def patchify(images, patch_size):\n    return images"
+    refuses(notebook, r"my_vit\.py still has your earlier version", "patchify", wrong)
     assert "This is your version from my_vit.py." in mine.keep(mine.part("patchify"))
 
 
@@ -231,23 +239,18 @@ def test_a_notebook_shows_every_part_that_a_cell_keeps(notebook, monkeypatch):
 
 def test_a_syntax_error_in_the_file_is_named_and_nothing_is_overwritten(notebook, capsys):
     notebook.keep("patchify")
-    broken = text() + "\ndef half(:\n"
-    Path("my_vit.py").write_text(broken, encoding="utf-8")
+    Path("my_vit.py").write_text(text() + "\ndef half(:\n", encoding="utf-8")
     assert mine.part("patchify") is vit_course.patchify
-    line = len(broken.splitlines())
+    line = len(text().splitlines())
     assert f"Python cannot read my_vit.py: line {line}" in " ".join(capsys.readouterr().out.split())
-    with pytest.raises(checks.CheckFailed, match=f"line {line}"):
-        notebook.keep("PatchEmbedding")
-    assert text() == broken
+    refuses(notebook, f"line {line}", "PatchEmbedding")
 
 
 def test_a_helper_that_another_part_uses_is_not_replaced(notebook):
     notebook.keep("patchify", HELPERS)
     notebook.keep("PatchEmbedding", SOURCES["PatchEmbedding"].replace("patchify(images", "cut(images"))
     other = HELPERS.replace("p1=p, p2=p)", "p1=p, p2=p) + 0")
-    with pytest.raises(checks.CheckFailed, match=r"its helper cut differs from the one in my_vit.py, which PatchEmb"):
-        notebook.keep("patchify", other)
-    assert "+ 0" not in text()
+    refuses(notebook, r"its helper cut differs from the one in my_vit\.py, which PatchEmb", "patchify", other)
 
 
 OF_EINOPS = """
@@ -268,19 +271,14 @@ def scaled_dot_product_attention(query, key, value):
 
 def test_a_part_that_would_break_another_one_is_not_kept(notebook):
     notebook.keep("attention_weights", OF_EINOPS)
-    before = text()
-    with pytest.raises(checks.CheckFailed, match=r"with it in my_vit\.py, attention_weights would no longer pass"):
-        notebook.keep("scaled_dot_product_attention", OF_TORCH)
-    assert text() == before
+    says = r"with it in my_vit\.py, attention_weights would no longer pass"
+    refuses(notebook, says, "scaled_dot_product_attention", OF_TORCH)
 
 
 def test_a_part_that_the_file_cannot_run_is_not_kept(notebook):
     notebook.keep("patchify")
     Path("my_vit.py").write_text(text() + "\nHALF = 1 / 0\n", encoding="utf-8")
-    before = text()
-    with pytest.raises(checks.CheckFailed, match=r"not by itself in my_vit\.py\. It stops with ZeroDivisionError"):
-        notebook.keep("MLPBlock")
-    assert text() == before
+    refuses(notebook, r"not by itself in my_vit\.py\. It stops with ZeroDivisionError", "MLPBlock")
 
 
 def test_layers_made_in_another_order_are_kept_with_a_note(notebook):
@@ -323,11 +321,8 @@ def test_two_notebooks_that_keep_at_the_same_time_both_succeed(notebook, monkeyp
 
 def test_a_folder_that_cannot_be_written_to_ends_in_one_line(notebook, monkeypatch):
     notebook.keep("patchify")
-    before = text()
     monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))
-    with pytest.raises(checks.CheckFailed, match=r"could not be written in .*: No space left on device\. Your part is"):
-        notebook.keep("MLPBlock")
-    assert text() == before
+    refuses(notebook, r"could not be written in .*: No space left on device\. Your part is", "MLPBlock")
 
 
 def test_a_check_runs_once_for_a_source_and_again_when_it_changes(notebook, monkeypatch):

@@ -23,15 +23,13 @@ ARROWS = {
 SOURCES = {name: (PACKAGE / f"{name}.py").read_text(encoding="utf-8") for name in [*ARROWS, "arguments"]}
 
 
-def test_import_arrows_run_one_way():
+def test_import_arrows_run_one_way_and_the_reference_can_be_read_in_one_sitting():
     for name, source in SOURCES.items():
         imported = re.findall(r"^\s*from vit_course(?:\.(\w+)[\w.]* import| import (.*))", source, flags=re.MULTILINE)
         found = {module or each.strip() for module, names in imported for each in (names or "").split(",")}
         assert found == ARROWS.get(name, set()), name
         assert not re.search(r"^\s*(import vit_course|from \.)", source, flags=re.MULTILINE), name
 
-
-def test_the_reference_can_be_read_in_one_sitting():
     assert sum(len(SOURCES[name].splitlines()) for name in ARROWS) < 700
 
 

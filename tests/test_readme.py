@@ -141,12 +141,12 @@ def test_the_code_does_what_its_comments_say():
     torch.testing.assert_close(names["timm_weights"], weights.to_timm(names["model"]), rtol=0, atol=0)
 
 
-def test_commands_for_training_can_be_typed_as_they_stand():
-    commands = re.findall(r"-m vit_course\.train ([^#\n]*)", PAGES["results"])
-    assert len(commands) == 3
-    for command in commands:
-        options = parser().parse_args(command.split())
-        assert options.dataset == "fashion_mnist" or options.resume
+def test_commands_for_training_on_the_page_and_in_the_help_can_be_typed_as_they_stand():
+    on_the_page = ["fashion_mnist", "runs/fashion_mnist-quick-seed0", "fashion_mnist"]
+    for text, expected in ((PAGES["results"], on_the_page), (parser().epilog, ["digits", *on_the_page])):
+        commands = re.findall(r"-m vit_course\.train (.*?)(?=   |#|$)", text, re.MULTILINE)
+        options = [parser().parse_args(command.split()) for command in commands]
+        assert [each.out if each.resume else each.dataset for each in options] == expected
 
 
 def test_each_published_document_has_a_row_whose_classes_are_in_its_section():

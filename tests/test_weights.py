@@ -101,11 +101,9 @@ WITHOUT_BLOCK = {name: value for name, value in TIMM.items() if name != BLOCK}
 FC_NORM = {name.replace("norm.", "fc_norm.") if name[:5] == "norm." else name: TIMM[name] for name in TIMM}
 OTHER_PATCHES = to_timm(small_model(patch_size=2, in_channels=12, image_size=(4, 6)))  # with as many values
 DEEP_HEAD = to_torchvision(small_model()) | {"heads.pre_logits.weight": torch.ones(4, 16)}
+OTHER_NAMES = WITHOUT_BLOCK | {"extra": torch.ones(2), "norm.bias": torch.ones(2)}
 REFUSED = [  # the checkpoint, what is said, and other arguments
-    (
-        WITHOUT_BLOCK | {"extra": torch.ones(2), "norm.bias": torch.ones(2)},
-        r"(?s)missing: blocks\.1\.norm2\.weight\n.*unexpected: extra\n.*norm\.bias is \(2,\), the model's \(16,\)",
-    ),
+    (OTHER_NAMES, r"(?s)missing: blocks\.1\.norm2\.weight\n.*unexpected: extra\n.*norm\.bias is \(2,\), .* \(16,\)"),
     (to_timm(small_model(num_layers=4)), r"unexpected: blocks\.2\.norm1\.weight, .*, and 12 more"),
     (to_timm(small_model(hidden_dim=8)), r"cls_token is \(1, 1, 8\), the model's \(1, 1, 16\)"),
     (OTHER_PATCHES, r"patch_embed\.proj\.weight is \(16, 12, 2, 2\), the model's \(16, 3, 4, 4\)"),
@@ -165,17 +163,14 @@ class Harmful:
         return print, ("harm",)
 
 
+OBLONG_PATCHES = TIMM | {"patch_embed.proj.weight": torch.ones(16, 3, 4, 2)}
 NO_TENSORS = "must hold tensors only"
 BAD_FILES = [  # its name; its bytes, or what is saved in it; what the command prints
     ("in.pt", None, "No such file"),
     ("in.safetensors", b"nothing", NO_TENSORS),
     ("in.pt", b"nothing", NO_TENSORS),
     ("in.pt", b"hello, world", NO_TENSORS),
-    (
-        "in.pt",
-        TIMM | {"patch_embed.proj.weight": torch.ones(16, 3, 4, 2)},
-        "must be a convolution of shape (d, c, p, p)",
-    ),
+    ("in.pt", OBLONG_PATCHES, "must be a convolution of shape (d, c, p, p)"),
     ("in.pt", {"cls_token": Harmful()}, NO_TENSORS),
     ("in.pt", [1, 2], "must hold tensors by name; got list"),
     ("in.pt", small_model().state_dict(), "does not contain its patch size. Add it, for example --patch-size 16"),
