@@ -55,9 +55,8 @@ def test_throughput_logs_every_time_and_names_who_did_not_run(few_peers, tmp_pat
     throughput.main(["--quick", "--rounds", "3", "--out", str(path)])
     log = report.load(path)
     assert list(log["versions"]) == ["Hugging Face"]
-    assert [(entry["mode"], entry["flops"]) for entry in log["cases"]] == [
-        (mode, cases.flops(cases.TINY, mode)) for mode in cases.MODES
-    ]
+    flops = [(mode, cases.flops(cases.TINY, mode)) for mode in cases.MODES]
+    assert [(entry["mode"], entry["flops"]) for entry in log["cases"]] == flops
     for entry in log["cases"]:
         assert list(entry["seconds"]) == ["vit_course", peers.SHORT, "Hugging Face"]
         assert all(len(seconds) == 3 and min(seconds) > 0 for seconds in entry["seconds"].values())

@@ -141,18 +141,14 @@ def test_the_hints_of_the_rebuilding_count_what_the_proposal_puts_in_place():
 
 
 @BY_NUMBER
-def test_the_broken_piece_is_told_its_symptom_quietly(case):
+def test_the_broken_piece_is_told_its_symptom_quietly_and_the_repair_passes_by_number_and_by_name(case):
     before = torch.random.get_rng_state()
+    name = NAMES[case.number - 1]
     verdict = checks.clinic(case.number, case.built(case.stub))
     assert not verdict
-    assert re.match(rf"case {case.number}, {NAMES[case.number - 1]}: not repaired yet[.] [A-Z2]", verdict)
+    assert re.match(rf"case {case.number}, {name}: not repaired yet[.] [A-Z2]", verdict)
     assert case.says.startswith(repr(verdict))  # the check comes first, because a symptom may stop with an error
     assert torch.equal(before, torch.random.get_rng_state())
-
-
-@BY_NUMBER
-def test_the_repair_passes_by_number_and_by_name(case):
-    name = NAMES[case.number - 1]
     by_number, by_name = (checks.clinic(key, case.built(case.repair)) for key in (case.number, name))
     assert by_number == by_name
     assert by_number
@@ -168,10 +164,8 @@ def test_an_unknown_case_is_refused_with_the_known_ones(case):
 
 def rows(kind):
     """Return all rows of one kind in the table of witnesses, each with its case."""
-    return pytest.mark.parametrize(
-        ("case", "row"),
-        [(CASES[int(number) - 1], row) for number, part in witnesses.CLINIC.items() for row in part.get(kind, [])],
-    )
+    found = [(CASES[int(number) - 1], row) for number, part in witnesses.CLINIC.items() for row in part.get(kind, [])]
+    return pytest.mark.parametrize(("case", "row"), found)
 
 
 @rows("wrong")

@@ -194,9 +194,7 @@ def test_a_wrong_file_is_refused_and_left_alone(case, places, network):
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("place", [0, 1, 3], ids=["root", "variable", "cache"])
-def test_what_is_nowhere_is_downloaded_once_from_the_first_address_that_has_it(
-    name, place, places, network, monkeypatch
-):
+def test_what_is_nowhere_is_downloaded_once_from_the_first_address_with_it(name, place, places, network, monkeypatch):
     if place == 3:
         monkeypatch.delenv("VIT_COURSE_DATA")
     root = places[0] if place == 0 else None

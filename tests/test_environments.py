@@ -28,7 +28,6 @@ def test_every_direct_dependency_is_pinned_inside_its_range_and_what_only_some_n
     ranges = {each.name: each.specifier for each in map(Requirement, RANGES)}
     assert pinned.keys() == ranges.keys()
     assert [name for name in ranges if not ranges[name].contains(pinned[name].version)] == []
-
     for extra in ("class", "site", "peers"):
         assert {next(iter(Requirement(each).specifier)).operator for each in required(extra)} == {"=="}
 

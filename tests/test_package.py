@@ -1,7 +1,6 @@
 """The package as a whole: which file imports which, and what a reader's ``import vit_course`` does not load."""
 
 import re
-from pathlib import Path
 
 import jaxtyping
 import pytest
@@ -9,8 +8,8 @@ import torch
 from support import run_python
 
 import vit_course
+from tools.site_links import ROOT
 
-PACKAGE = Path(vit_course.__file__).parent
 # which files of the package each file of the reference may import
 ARROWS = {
     "embedding": {"arguments"},
@@ -20,7 +19,7 @@ ARROWS = {
     "data": {"arguments", "datasets", "resource_files"},
     "training": {"arguments"},
 }
-SOURCES = {name: (PACKAGE / f"{name}.py").read_text(encoding="utf-8") for name in [*ARROWS, "arguments"]}
+SOURCES = {name: (ROOT / "vit_course" / f"{name}.py").read_text(encoding="utf-8") for name in [*ARROWS, "arguments"]}
 
 
 def test_import_arrows_run_one_way_and_the_reference_can_be_read_in_one_sitting():
@@ -29,7 +28,6 @@ def test_import_arrows_run_one_way_and_the_reference_can_be_read_in_one_sitting(
         found = {module or each.strip() for module, names in imported for each in (names or "").split(",")}
         assert found == ARROWS.get(name, set()), name
         assert not re.search(r"^\s*(import vit_course|from \.)", source, flags=re.MULTILINE), name
-
     assert sum(len(SOURCES[name].splitlines()) for name in ARROWS) < 700
 
 

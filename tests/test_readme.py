@@ -69,9 +69,8 @@ def test_every_lesson_is_listed_with_its_own_minutes_here_and_in_start_here():
 
 
 def test_each_term_of_the_glossary_is_in_the_section_that_its_row_links_to():
-    rows = re.findall(
-        r"^\| (.+?) \| .+ \| \[.+\]\(/(notebooks/\S+\.ipynb)#(\S+)\) \|$", PAGES["glossary"], re.MULTILINE
-    )
+    row = r"^\| (.+?) \| .+ \| \[.+\]\(/(notebooks/\S+\.ipynb)#(\S+)\) \|$"
+    rows = re.findall(row, PAGES["glossary"], re.MULTILINE)
     terms = [term for term, *_ in rows]
     assert len(terms) > 100
     assert terms == sorted(terms, key=lambda term: term.lower().replace("-", " "))

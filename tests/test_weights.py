@@ -64,7 +64,6 @@ def test_a_file_that_they_saved_is_read_and_one_of_ours_by_them(tmp_path):
     assert load_weights(model, saved) == "huggingface, as saved"
     assert_equal(model(images_of(model)), theirs(images_of(model)).logits)
     same(to_huggingface(model, saved=True), saved)
-
     other = small_model()
     save_file(to_huggingface(other, saved=True), tmp_path / "model.safetensors", metadata=dict(format="pt"))
     again = type(theirs).from_pretrained(tmp_path, dtype=torch.float64).eval()

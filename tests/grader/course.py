@@ -75,10 +75,8 @@ def write_class(folder: Path, course: Path) -> Path:
 def handed_in(source: Source, *more: tuple, **changes):
     """Return the student edition with right answers.
 
-    Args:
-        source: the assignment.
-        more: cells that are inserted one after the other, each with its place.
-        changes: texts by cell id, with ``_`` for ``-``; a cell whose text is None is gone.
+    More cells are inserted one after the other, each with its place. Changes are texts by cell id, with ``_`` for
+    ``-``; a cell whose text is None is gone.
     """
     notebook = student_edition(source)
     texts = SOLUTION | {id.replace("_", "-"): text for id, text in changes.items()}

@@ -36,13 +36,9 @@ WITHOUT_PATCHIFY = FULL - 4
 
 
 def solved(assignment=FIRST, *, first="", damage=lambda notebook: None, **changes):
-    """Return the student edition with the worked solutions.
+    """Return the student edition with the worked solutions, changed as by ``handed_in`` and then damaged.
 
-    Args:
-        assignment: its name.
-        first: the code of one cell more, at the very beginning.
-        damage: what is done to the notebook.
-        changes: texts by cell id, with ``_`` for ``-``.
+    ``first`` is the code of one cell more, at the very beginning.
     """
     texts = {cell.id: cell.source for cell in worked_solution(SOURCES[assignment]).cells}
     notebook = handed_in(SOURCES[assignment], *[(0, new_code_cell(first))] * bool(first), **texts | changes)

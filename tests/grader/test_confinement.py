@@ -140,10 +140,7 @@ ATTACKS = {  # each works if it ends without an error
     "a file in /dev/shm": "write('/dev/shm', 8192)",
     "a message to later submissions": "write('/dev/shm', 1)",
     "memory that processes share": "mmap.mmap(-1, 2**23)",
-    "memory that processes share, from a device": """
-        with open('/dev/zero', 'r+b') as file:
-            mmap.mmap(file.fileno(), 2**23)
-    """,
+    "memory that processes share, from a device": "mmap.mmap(os.open('/dev/zero', os.O_RDWR), 2**23)",
 }
 INSIDE = {  # an ordinary user becomes root of a new user namespace, and could have as much memory as the machine
     "a file system of its own": """

@@ -7,13 +7,11 @@ from nbgrader.apps import NbGraderApp
 
 from grader.source import ASSIGNMENTS
 
-HUB = ASSIGNMENTS / "jupyterhub"
-
 
 @pytest.fixture
 def nbgrader(tmp_path):
     """Return a function that runs one of nbgrader's own commands, as somebody with a home of their own."""
-    settings = (HUB / "nbgrader_config.py").read_text(encoding="utf-8")
+    settings = (ASSIGNMENTS / "jupyterhub" / "nbgrader_config.py").read_text(encoding="utf-8")
     exchange = tmp_path / "exchange"
     exchange.mkdir()
     exchange.chmod(0o777)

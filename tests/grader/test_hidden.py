@@ -32,23 +32,21 @@ def label(entry):
 
 # these have the right values, and hidden tests compare only values
 UNMARKED = {"the second time as", "your code calls", "sets torch's random seed", "which parameters are trained"}
+MARKED = [each for each in of_parts(MUTANTS) if not any(words in each.names for words in UNMARKED)]
 
 
-@pytest.mark.parametrize(
-    "mutant", [each for each in of_parts(MUTANTS) if not any(words in each.names for words in UNMARKED)], ids=label
-)
+@pytest.mark.parametrize("mutant", MARKED, ids=label)
 def test_a_mistake_is_refused(mutant):
     for _ in range(2):
         with pytest.raises(hidden.Wrong, match=mutant.code.__name__):
             getattr(hidden, mutant.check)(mutant.code)
 
 
-REFERENCES = [Witness(part, CHECKS[part].reference, mapping=None) for part in PARTS]
+RIGHT = [Witness(part, CHECKS[part].reference, mapping=None) for part in PARTS]
+RIGHT += [each for each in of_parts(ALTERNATIVES) if each.mapping is None]
 
 
-@pytest.mark.parametrize(
-    "right", [each for each in REFERENCES + of_parts(ALTERNATIVES) if each.mapping is None], ids=label
-)
+@pytest.mark.parametrize("right", RIGHT, ids=label)
 def test_a_right_implementation_passes(right):
     before = torch.random.get_rng_state()
     for _ in range(2):

@@ -12,8 +12,7 @@ from safetensors.torch import save
 
 from grader import messages
 
-FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
-DTYPES = [*FLOATS, torch.int32, torch.int64, torch.uint8, torch.bool]
+DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8, torch.bool
 TENSORS = st.builds(
     lambda dtype, shape: torch.arange(math.prod(shape)).reshape(shape).to(dtype),
     st.sampled_from(DTYPES),

@@ -15,15 +15,6 @@ GIVEN = 'from vit_course import mine\n\nEncoderBlock = mine.part("EncoderBlock")
 TEST = {"block": "from grader import hidden\nhidden.encoder_block(EncoderBlock)"}
 PARTS = [encoder.MLPBlock, encoder.EncoderBlock]  # the attention in them is the course's
 RIGHT = "\n".join(["import torch.nn.functional as F", "from torch import nn", *map(plain_source, PARTS)])
-
-
-def graded(own):
-    """Return what the given cell prints, the notes, and whether the hidden test passes."""
-    limits = Limits(cell_seconds=2)
-    result = grade_one([(1, GIVEN)], TEST, frozenset(course_imports(GIVEN)), limits, False, own)
-    return result.outputs[1][0]["text"], result.notes, result.answers["block"].passed
-
-
 COURSES, OWN = "the course's own version", "your own version, from my_vit.py"
 
 
@@ -40,9 +31,10 @@ COURSES, OWN = "the course's own version", "your own version, from my_vit.py"
     ],
 )
 def test_a_right_part_is_used_and_a_wrong_or_hostile_file_costs_no_points(own, used, cause):
-    printed, notes, passed = graded(own)
-    assert (printed, passed, len(notes)) == (f"EncoderBlock: {used}\n", True, bool(cause))
-    for note in notes:
+    result = grade_one([(1, GIVEN)], TEST, frozenset(course_imports(GIVEN)), Limits(cell_seconds=2), False, own)
+    assert result.outputs[1][0]["text"] == f"EncoderBlock: {used}\n"
+    assert (result.answers["block"].passed, len(result.notes)) == (True, bool(cause))
+    for note in result.notes:
         assert note.startswith("my_vit.py: ")
         assert note.endswith("; the course's version was used instead")
         assert cause in note

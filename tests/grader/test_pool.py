@@ -59,10 +59,6 @@ def test_the_pool_survives_threads_before_a_fork_a_process_that_dies_and_an_inte
     assert (done.returncode, done.stdout.split()) == (130, ["threads", "death", "interruption"]), done.stderr
 
 
-def test_the_marks_are_the_same_with_four_processes():
-    assert {name: marks(result) for name, result in pool.run_jobs(JOBS, 4)} == MARKS
-
-
 @pytest.mark.filterwarnings("ignore")  # of Dask, about the machine's ports and clocks
 def test_a_cluster_gives_the_same_marks_and_replaces_a_worker_that_dies(monkeypatch):
     from distributed import LocalCluster

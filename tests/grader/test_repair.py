@@ -193,10 +193,8 @@ def test_pictures_of_an_answer_stay(source, tmp_path):
     notebook.cells[-2].attachments = {"a.png": {"image/png": "aGk="}, "b.svg": {"image/svg+xml": "x"}, "c": 3}
     notebook.cells[-2].attachments["half.png"] = {"image/png": "\ud800"}
     made, _ = repaired(source, notebook, tmp_path)
-    assert by_name(made)["experiment-answer"].attachments == {
-        "a.png": {"image/png": "aGk="},
-        "half.png": {"image/png": "?"},
-    }
+    kept = {"a.png": {"image/png": "aGk="}, "half.png": {"image/png": "?"}}
+    assert by_name(made)["experiment-answer"].attachments == kept
 
 
 # Files that are no notebook

@@ -240,11 +240,7 @@ PROTOCOL = """
         except OSError:
             pass
 """
-GARBAGE = [
-    "b'garbage' * 1000",
-    "pack({'id': torch.zeros(2), 'shown': []})",
-    "pack({'id': 2, 'shown': []})",
-]
+GARBAGE = ["b'garbage' * 1000", "pack({'id': torch.zeros(2), 'shown': []})", "pack({'id': 2, 'shown': []})"]
 
 
 def test_garbage_on_the_connection_costs_its_own_cell():

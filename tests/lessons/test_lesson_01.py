@@ -13,14 +13,10 @@ def test_the_reshaped_letter_is_almost_gray_and_shows_nine_small_letters(lesson)
     assert torch.equal(nine, rearrange(letter, "c (h three) w -> c three h w", three=3))
 
 
-def test_the_columns_of_both_words_are_where_the_text_says(lesson):
-    images, word, interleaved = lesson.images, lesson.word, lesson.interleaved
+def test_the_columns_of_both_words_and_the_naive_rows_hold_the_pixels_that_the_text_says(lesson):
+    images, word, interleaved, naive = lesson.images, lesson.word, lesson.interleaved, lesson.naive
     assert word.shape == interleaved.shape == (3, 96, 576)
     assert torch.equal(interleaved[..., :6], images[..., 0].permute(1, 2, 0))
     assert torch.equal(word[..., :96], images[0])
-
-
-def test_naive_rows_are_eight_pixel_rows_of_one_channel(lesson):
-    images, naive = lesson.images, lesson.naive
-    assert torch.equal(naive[0, 2], images[0, 0, 16:24].flatten())
+    assert torch.equal(naive[0, 2], images[0, 0, 16:24].flatten())  # eight pixel rows of one channel
     assert torch.equal(naive[3, 35], images[3, 2, 88:].flatten())

@@ -10,7 +10,7 @@ from support import parameter_count
 from vit_course import VARIANTS, VisionTransformer
 
 
-def test_the_table_of_variants():
+def test_the_table_of_variants_and_the_recap_count_the_parameters():
     text = "\n".join(cell.source for cell in notebook("05").cells if cell.cell_type == "markdown")
     table = [[cell.strip() for cell in row.split("|")[1:-1]] for row in re.findall(r"^\| \S+/\d+ .*$", text, re.M)]
     assert [row[0] for row in table] == list(VARIANTS)
@@ -22,10 +22,7 @@ def test_the_table_of_variants():
         shown = [sizes["num_layers"], sizes["hidden_dim"], sizes["num_heads"], tokens, count]
         assert [int(number.replace(",", "")) for number in numbers] == shown, name
         assert sizes["mlp_dim"] == 4 * sizes["hidden_dim"], name
-
-
-def test_the_recap_counts_the_model_for_the_letters():
-    with torch.device("meta"):
+    with torch.device("meta"):  # for the letters
         model = VisionTransformer(image_size=96, num_classes=10, **VARIANTS["B/16"])
     parts = (model.embedding, model.encoder.layers, model.encoder.ln, model.head)
     assert [parameter_count(part) for part in parts] == [619_776, 85_054_464, 1_536, 7_690]

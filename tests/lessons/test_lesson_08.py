@@ -195,11 +195,9 @@ def test_the_blocks_for_a_network_run_as_printed_on_local_files(lesson, tmp_path
     namespace = dict(vars(lesson))
     exec(PREPARE, namespace)
     exec(CLASSIFY, namespace)
-
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 5
     assert all(text.split("  ")[-1] in names for text in printed)
-
     exec(ADAPT, namespace)
     assert [folder.name for folder in namespace["folders"]] == ["dark", "light"]
     found, right = capsys.readouterr().out.splitlines()
@@ -208,7 +206,6 @@ def test_the_blocks_for_a_network_run_as_printed_on_local_files(lesson, tmp_path
     for name, value in body.items():
         assert torch.equal(value, ours.state_dict()[name])
     assert namespace["vit"].head.out_features == 2
-
     exec(CONTINUE, namespace)
     assert "of 4 validation photos" in capsys.readouterr().out
     assert not any(torch.equal(value, ours.state_dict()[name]) for name, value in body.items() if "weight" in name)

@@ -24,19 +24,15 @@ def test_what_the_maps_of_the_boot_show(lesson):
     assert (favorite == 5 * 7 + 3).sum() == 33
 
 
-def test_the_logit_drops_are_those_of_the_true_class(lesson):
+def test_the_logit_drops_are_those_of_the_true_class_and_the_ten_patches_of_an_image_are_left_out(lesson):
     few, label = lesson.few, lesson.labels[7]
     drop = lesson.classify(few)[7, label] - lesson.classify(lesson.without(few, [30]))[7, label]
     torch.testing.assert_close(lesson.drops[7, 30], drop)
-
-
-def test_the_ten_patches_of_an_image_are_left_out(lesson):
-    without, ten = lesson.correct_without, lesson.top_ten
-    rolled, black = lesson.rolled, lesson.black
+    ten, rolled, black = lesson.top_ten, lesson.rolled, lesson.black
     assert (ten(rolled).sum(dim=-1) == 10).all()
     assert not black[ten(lesson.chance.masked_fill(black, 0))].any()
     one = lesson.without(lesson.tokens[0][3:4], ten(rolled)[3].nonzero()[:, 0].tolist())
-    assert without(ten(rolled))[3] == (lesson.classify(one).argmax() == lesson.labels[3]).float()
+    assert lesson.correct_without(ten(rolled))[3] == (lesson.classify(one).argmax() == lesson.labels[3]).float()
 
 
 def test_distances_and_positions(lesson):
@@ -64,10 +60,8 @@ def test_the_last_component_is_brightness_and_the_only_one_that_matters(lesson):
     torch.testing.assert_close(products, both / both.sum())
 
 
-def test_the_five_nearest_neighbors_have_one_label(lesson):
+def test_the_five_nearest_neighbors_have_one_label_and_two_layers_without_heads_are_the_extremes(lesson):
     assert lesson.titles == ["Ankle boot"] * 7 + ["Sandal"] * 5
-
-
-def test_the_layers_without_heads_on_the_200_images_of_the_explorer(lesson):
+    # on the 200 images of the explorer
     left = [round(100 * right[:200].float().mean().item(), 1) for right in lesson.without_layer]
     assert (left[0], left[3]) == (min(left), max(left)) == (69.5, 91.5)

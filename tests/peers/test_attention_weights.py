@@ -46,7 +46,6 @@ def test_timm_s_hook_is_called_only_without_fused_attention():
     attention.fused_attn = False
     assert_equal(model(IMAGES), plain, atol=1e-5)
     is_attention(outputs[0])
-
     before = timm.layers.use_fused_attn()
     timm.layers.set_fused_attn(False)
     built_later = Timms(**sizes)

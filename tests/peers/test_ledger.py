@@ -53,11 +53,8 @@ def test_where_training_starts(library):
 # What is computed; that the rest is as ours is in test_published_weights.py
 
 
-def test_hugging_face_s_layer_norms_have_an_eps_of_their_own():
+def test_hugging_face_s_layer_norms_have_an_eps_of_their_own_and_torchvision_may_have_a_hidden_layer():
     model = ViTModel(ViTConfig(num_hidden_layers=1))
     assert {part.eps for part in model.modules() if isinstance(part, nn.LayerNorm)} == {1e-12}
-
-
-def test_torchvision_may_have_a_hidden_layer():
     deep = Torchvisions(**SIZES, representation_size=8)
     assert [type(layer) for layer in deep.heads] == [nn.Linear, nn.Tanh, nn.Linear]

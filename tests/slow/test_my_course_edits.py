@@ -12,9 +12,8 @@ from nbformat import v4
 from tools.my_course import Copies
 
 LESSON = "03_lesson.ipynb"
-EDITS = st.lists(
-    st.tuples(st.sampled_from(["change", "add", "delete", "move", "paste", "no ids"]), st.integers(0, 9)), max_size=6
-)
+KINDS = st.sampled_from(["change", "add", "delete", "move", "paste", "no ids"])
+EDITS = st.lists(st.tuples(KINDS, st.integers(0, 9)), max_size=6)
 ROUNDS = st.lists(st.tuples(EDITS, EDITS, st.booleans()), min_size=1, max_size=3)
 
 
