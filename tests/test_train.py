@@ -110,7 +110,6 @@ def test_a_run_leaves_config_logs_checkpoints_weights_and_result(finished):
     assert (session["torch"], session["cores"] >= 1, len(session["processor"]) > 2) == (torch.__version__, True, True)
     columns = ["epoch", "step", "learning_rate", "train_loss", "valid_loss", "valid_accuracy"]
     assert [list(record) for record in records(finished)] == [columns] * 3
-    assert [time["epoch"] for time in records(finished, "times.jsonl")] == [1, 2, 3]
     assert all(time["images_per_second"] > 0 for time in records(finished, "times.jsonl"))
 
 

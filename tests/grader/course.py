@@ -13,11 +13,8 @@ from grader.__main__ import main
 from grader.gradebook import CLASS_SETTINGS
 from grader.release import student_edition
 from grader.source import Source
+from tools.execute_notebooks import METADATA
 
-METADATA = {
-    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
-    "language_info": {"name": "python"},
-}
 TEST = """\
 assert {name}(torch.ones(1)).shape == (1,)
 ### BEGIN HIDDEN TESTS

@@ -244,12 +244,8 @@ def test_a_download_that_is_none(folder, tmp_path, monkeypatch):
 
 
 def test_a_my_vit_goes_with_the_notebook_next_to_it(folder):
-    files = {
-        "Ada Lovelace_1_file_/assignment_05.ipynb": "1",
-        "Ada Lovelace_1_file_/my_vit.py": "Ada's",
-        "turingalan_2_3_assignment_05.ipynb": "2",
-        "turingalan_2_4_my_vit-1.py": "Alan's",
-    }
+    files = {"Ada Lovelace_1_file_/assignment_05.ipynb": "1", "Ada Lovelace_1_file_/my_vit.py": "Ada's"}
+    files |= {"turingalan_2_3_assignment_05.ipynb": "2", "turingalan_2_4_my_vit-1.py": "Alan's"}
     assert collected(folder, files) == (["ada 5", "al 5"], [])
     assert submitted(folder)["ada/assignment_05/my_vit.py"] == "Ada's"
     assert submitted(folder)["al/assignment_05/my_vit.py"] == "Alan's"

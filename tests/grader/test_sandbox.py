@@ -87,9 +87,6 @@ def assert_nothing_is_left():
     assert not {"there", "closed", "d"} & set(ast.literal_eval(shown(left, 2)))
 
 
-# --- honest work -----------------------------------------------------------------------------------------------------
-
-
 def test_an_honest_submission_is_right():
     plot = """
         import matplotlib.pyplot as plt
@@ -117,15 +114,8 @@ def test_an_honest_submission_is_right():
         loader = DataLoader(range(6), batch_size=2, num_workers=2, timeout=9, persistent_workers=True)
         from_file(), len(list(loader))
     """
-    cells = [
-        PATCHIFY,
-        "from vit_course import mine\nmine.keep(patchify)\nchecks.patchify(patchify)",
-        plot,
-        dedent(convenience) + dedent(UNPATCHIFY),
-        helper,
-        workers,
-    ]
-    result = graded(*cells)
+    kept = "from vit_course import mine\nmine.keep(patchify)\nchecks.patchify(patchify)"
+    result = graded(PATCHIFY, kept, plot, dedent(convenience) + dedent(UNPATCHIFY), helper, workers)
     assert marks(result) == [True, True]
     assert result.notes == []
     assert shown(result, 2) == "'not run while grading'"
@@ -175,8 +165,6 @@ def test_only_what_is_asked_for_is_given():
     with pytest.raises(ValueError, match=r"imports vit_course.nothing, which vit_course does not have"):
         student_package.files(("vit_course.nothing",))
 
-
-# --- tampering -------------------------------------------------------------------------------------------------------
 
 TAMPERING = {
     "torch": """
@@ -252,8 +240,6 @@ def test_garbage_on_the_connection_costs_its_own_cell():
     assert [note[:6] for note in result.notes[: len(cells)]] == cells
     assert all("sent what" in note for note in result.notes)
 
-
-# --- what stops a process, and what does not ---------------------------------------------------------------------
 
 DRIP = """
     while True:

@@ -31,9 +31,6 @@ TRAIN_SET, VALID_SET, TEST_SET = *DIGITS[0].split(0.15), DIGITS[1]
 SHORTER = {"dict(steps=steps,": "dict(steps=2,", "steps=20,": "steps=1,"}  # the results of all steps are stored
 
 
-# The record
-
-
 def test_the_record_is_complete_and_made_by_the_script():
     assert len(RUNS) == len(RECORD["runs"]) == 8 * 3 * 5
     for (method, per_class, seed), run in RUNS.items():
@@ -97,9 +94,6 @@ def test_two_blocks_are_the_smallest_number_that_is_clearly_better_than_the_prob
     assert found[2] - probe > 6
     assert (found[1] - probe > 6) == (seed == 1)
     assert found[3] - found[2] < 6
-
-
-# The text
 
 
 def test_a_list_of_positions_keeps_the_row_and_mixes_the_columns():

@@ -100,9 +100,6 @@ def said(folder: Path) -> str:
     return folder.with_name("said").read_text()
 
 
-# Killed
-
-
 @pytest.fixture(scope="module")
 def short(tmp_path_factory):
     """Return the outcome of a short run that was left alone."""
@@ -120,9 +117,6 @@ def test_killed_at_a_write_a_run_ends_with_the_same_bytes(number, call, short, t
     assert outcome(folder) == short
     assert not list(folder.rglob("*.partial"))
     assert json.loads((folder / "result.json").read_text())["images"]["test"] == 360
-
-
-# Over two processes
 
 
 @pytest.fixture(scope="module")
