@@ -183,9 +183,11 @@ def test_helpers_constants_and_comments_come_with_the_part(notebook):
 def test_a_new_version_replaces_the_old_one_which_stays_in_the_history(notebook):
     notebook.keep("patchify")
     notebook.keep("PatchEmbedding")
-    notebook.keep("patchify", HELPERS)
+    replaced = notebook.keep("patchify", HELPERS)
     assert list(file.definitions(text())) == ["GRID", "cut", "patchify", "PatchEmbedding"]
-    kept = [path.read_text(encoding="utf-8") for path in sorted(Path(".my_vit").glob("*.py"))]
+    paths = sorted(Path(".my_vit").glob("*.py"))
+    assert f"Its earlier version is in {paths[-1]}." in replaced
+    kept = [path.read_text(encoding="utf-8") for path in paths]
     assert len(kept) == 2
     assert "def cut" not in kept[-1]
     assert "class PatchEmbedding" in kept[-1]
@@ -195,21 +197,52 @@ def test_a_new_version_replaces_the_old_one_which_stays_in_the_history(notebook)
 
 
 DATA = """from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+from typing import NamedTuple
+class Order(IntEnum):
+    FIRST = 0
+class Grid(NamedTuple):
+    side: int
+NOTHING = None
 ORDERS = {"patches": ["b c (gh p1) (gw p2) -> b (gh gw) (c p1 p2)"]}
 LOW = -math.inf
 @dataclass
 class Config:
     side: int = 0
+@lru_cache
+def side_of(size):
+    return max(LOW, size + Config().side + Order.FIRST)
 def patchify(images, patch_size):
-    return rearrange(images, ORDERS["patches"][0], p1=patch_size, p2=max(LOW, patch_size + Config().side))
+    return rearrange(images, ORDERS["patches"][0], p1=patch_size, p2=Grid(side_of(patch_size)).side, **NOTHING or {})
 """
 
 
 def test_classes_without_methods_and_collections_come_with_the_part(notebook):
-    assert "with Config, LOW and ORDERS, which it uses" in notebook.keep("patchify", DATA)
+    helpers = "with Grid, NOTHING, ORDERS, Config, LOW, Order and side_of, which it uses"
+    assert helpers in notebook.keep("patchify", DATA)
     own = SOURCES["MLPBlock"].replace("class MLPBlock", "class Base") + "\n\n\nclass MLPBlock(Base):\n    pass"
     assert "with Base, which it uses" in notebook.keep("MLPBlock", own)
     assert mine.load().kept == ["patchify", "MLPBlock"]
+
+
+BASE = "class Base(nn.Module):\n    def size(self):\n        return len(list(self.parameters()))"
+EPS = "EPS = 1e-6\ndef norm(d, eps=EPS):\n    return nn.LayerNorm(d, eps=eps)"
+
+
+def test_every_helper_stands_before_its_first_use_so_that_python_can_import_the_file(notebook):
+    notebook("def norm(d):\n    return nn.LayerNorm(d, eps=1e-6)")
+    block = SOURCES["EncoderBlock"].replace("nn.LayerNorm(hidden_dim, eps=1e-06)", "norm(hidden_dim)")
+    notebook.keep("EncoderBlock", block)
+    notebook(BASE)
+    for name in ("Encoder", "MLPBlock"):
+        notebook.keep(name, SOURCES[name].replace("(nn.Module)", "(Base)"))
+    notebook(EPS)
+    assert notebook.keep("EncoderBlock", block).passed
+    assert list(file.definitions(text())) == ["Base", "MLPBlock", "EPS", "norm", "EncoderBlock", "Encoder"]
+    exec(compile(text(), "my_vit.py", "exec"), {"__name__": "my_vit"})
+    of_itself = "class Encoder(Encoder):\n    def extra_repr(self):\n        return 'mine'"
+    refuses(notebook, "not by itself in my_vit.py. It stops with NameError: name 'Encoder'", "Encoder", of_itself)
 
 
 def test_a_file_edited_by_hand_is_respected(notebook, capsys):
@@ -223,7 +256,10 @@ def test_a_file_edited_by_hand_is_respected(notebook, capsys):
     # a part that is broken by hand no longer counts
     Path("my_vit.py").write_text(text().replace("F.gelu", "F.relu"), encoding="utf-8")
     assert mine.part("MLPBlock") is vit_course.MLPBlock
-    assert "does not pass its check" in " ".join(capsys.readouterr().out.split())
+    mine.part("VisionTransformer")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "MLPBlock: the course's own version, because yours in my_vit.py does not pass its check." in printed
+    assert "built with your patchify and PatchEmbedding, but with the course's MLPBlock, because yours does" in printed
     assert "04  MLPBlock                      in my_vit.py, but it does not pass" in repr(mine.progress())
 
 
@@ -357,6 +393,12 @@ REFUSED = [
     ("uses the name lost", "patchify", {"return": "return lost if 0 else"}),
     ("uses load_test_images, which comes from", "patchify", {"return": "return load_test_images if 0 else"}),
     ("it uses weights, a Tensor of this notebook", "patchify", {"return": "return weights if 0 else"}),
+    ("it uses half under the name halved, so", "patchify", {"return": "return halved if 0 else"}),
+    (r"in float64, .*'dtype' do not match", "patchify", {"rearrange(images,": "rearrange(images.float(),"}),
+    (r"in float64, .* not close", "attention_weights",
+     {"scores * query.shape[-1] ** (-0.5)": "scores / torch.sqrt(torch.tensor(float(query.shape[-1])))"}),
+    ("its state dict also holds scale, and", "MLPBlock",
+     {"super().__init__()": "super().__init__(); self.register_buffer('scale', torch.ones(1))"}),
     ("its helper half uses np from numpy, and", "patchify", {"return": "return half(0) if 0 else"}),
     (r"an attribute grid_size\. For image_size=16, .* it should be \(4, 4\); got None",
      "PatchEmbedding", {"self.grid_size =": "grid_size ="}),
@@ -385,7 +427,7 @@ REFUSED = [
 @pytest.mark.parametrize(("says", "name", "edits"), REFUSED)
 def test_a_right_part_that_later_lessons_could_not_use_is_refused(says, name, edits, notebook):
     notebook("from vit_course.data import load_test_images\nimport numpy as np\nweights = torch.ones(1)")
-    notebook("def half(x):\n    return np.abs(x)")
+    notebook("def half(x):\n    return np.abs(x)\nhalved = half")
     source = SOURCES[name]
     for old, new in edits.items():
         assert old in source
