@@ -50,9 +50,9 @@ def with_part(text: str, part: Source) -> str:
     text = _with_definition(text, part.name, part.text)
     for name, helper in reversed(part.helpers.items()):  # each before what uses it
         users = _users_of(text, name)
-        if name in before and text_of_definition(text, definitions(text)[name]) != helper:
-            if others := [user for user in users if user not in (part.name, *part.helpers)]:
-                raise fail("mine.helper_in_use", part=part.name, name=name, users=", ".join(others))
+        others = [user for user in users if user not in (part.name, *part.helpers)]
+        if others and name in before and text_of_definition(text, definitions(text)[name]) != helper:
+            raise fail("mine.helper_in_use", part=part.name, name=name, users=", ".join(others))
         text = _with_definition(text, name, helper, users=users)
     return text
 
@@ -123,8 +123,7 @@ def read(path: Path) -> str:
 
 
 def write(path: Path, text: str, *, why: str) -> str:
-    """Write the file in one step. The version before goes to the history folder first, which must exist; return where.
-    """
+    """Write the file in one step, its earlier version into the history folder, which must exist; return its name."""
     earlier = f"{datetime.now():%Y-%m-%d_%H%M%S_%f}_before_{why}.py"
     if path.exists():
         shutil.copy2(path, path.parent / HISTORY / earlier)
