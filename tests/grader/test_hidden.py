@@ -13,6 +13,7 @@ from witnesses import ALTERNATIVES, MUTANTS, Witness
 
 from grader import hidden
 from grader.source import ASSIGNMENTS, load_all
+from vit_course import EncoderBlock
 from vit_course.checks.declare import CHECKS
 
 pytestmark = pytest.mark.usefixtures("as_readers_run_it")
@@ -52,6 +53,26 @@ def test_a_right_implementation_passes(right):
     for _ in range(2):
         getattr(hidden, right.check)(right.code)
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+def textbook_layer_norm(x, weight, bias, eps):
+    mean = x.mean(dim=-1, keepdim=True)
+    variance = (x**2).mean(dim=-1, keepdim=True) - mean**2
+    return (x - mean) / (variance + eps).sqrt() * weight + bias
+
+
+class BlockOfTanh(EncoderBlock):
+    def forward(self, x):
+        x = x + self.dropout(self.self_attention(self.ln_1(x)))
+        hidden = F.gelu(self.mlp.linear_1(self.ln_2(x)), approximate="tanh")
+        return x + self.dropout(self.mlp.linear_2(self.dropout(hidden)))
+
+
+def test_the_same_code_gets_the_same_mark_whatever_is_drawn():
+    for _ in range(50):
+        hidden.layer_norm(textbook_layer_norm)
+        with pytest.raises(hidden.Wrong):
+            hidden.encoder_block(BlockOfTanh)
 
 
 def test_every_part_has_mutants_and_alternatives():

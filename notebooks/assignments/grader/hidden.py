@@ -185,6 +185,8 @@ def _same_part(subject: object, check: Check) -> None:
 def _redrawn(case: Case, is_class: bool) -> Case:
     """Return a case with other sizes and values, in which all sizes still fit together."""
     more, tall, wide, factor = whole(0, 2), whole(1, 2), whole(1, 2), whole(1, 2)
+    if any(isinstance(value, Tensor) and value.shape[-1] < 3 for value in case.args):
+        wide += 2  # of two numbers, a variance may be nearly 0: then right code differs by more than rounding
     sizes = case.options | case.kwargs
     is_side = isinstance(sizes.get("image_size"), int)  # one number for a square, and it stays one
     rows = tall
@@ -349,7 +351,8 @@ def _compare_module(subject: object, reference: Callable, case: Case, state: dic
     if isinstance(actual, Tensor) and actual.shape == right["result"].shape:
         actual = case.shows(actual.double())
     if not isinstance(expected, Draws):
-        compare(actual, expected, where, floor=1.0)
+        limit = 5e-6 * max(1.0, _size(expected))  # a block whose GELU is the tanh form is off by more, right code by less
+        compare(actual, expected, where, limit=limit)
     elif not expected.matches(actual):
         raise Wrong(f"{where}: after dropout expected {expected}, got {actual}")
     compare(answer["after"][0], x, f"its input was changed {where}")
