@@ -266,9 +266,9 @@ PAGE = """# Recorded runs
 
 How accurate is a small Vision Transformer that is trained from scratch on two CPU cores? With the preset *best*, it
 reaches a test accuracy of {fashion_mnist_best} on Fashion-MNIST and {cifar10_best} on CIFAR-10. The preset *quick*
-reaches {fashion_mnist_quick} on Fashion-MNIST. Two ablations below show which ingredients matter: for *quick*, large
-patches and Muon; for *best* on CIFAR-10, Muon, position embeddings, random shifts, the learning-rate schedule and, at
-least in short runs, smaller images in most steps.
+reaches {fashion_mnist_quick} on Fashion-MNIST. Two ablations below show which ingredients matter: in short runs of
+*quick*, large patches and Muon; for *best* on CIFAR-10, Muon, position embeddings, random shifts, the
+learning-rate schedule and, in short runs, smaller images in most steps.
 
 A preset is a named set of hyperparameters for one data set, and the table shows six of them. Minutes and accuracies are
 medians over the seeds, with the lowest and the highest value in parentheses. All choices were made with validation
@@ -303,7 +303,7 @@ course's environment: in the folder `vit-course`, first run `source .venv/bin/ac
 {commands}
 ```
 
-If you repeat a run on the same machine, with the same versions of Python and PyTorch, you get identical weights. On a
+Run twice on one machine, with the same versions of Python and PyTorch, a command gives identical weights. On a
 machine other than ours, rounding differs, so your weights and accuracy will differ a little from ours. The range over
 the seeds gives an idea of how much.
 
@@ -336,7 +336,7 @@ are in the files `resources/runs/*_runs.jsonl`.
 ## An ablation of *quick*
 
 Which ingredients of *quick* matter on Fashion-MNIST? To find out, an *ablation* removes or replaces one at a time. In
-runs this short, only two mattered measurably: the large patches and Muon. The first row of the table is the preset, and
+runs of under a minute, only large patches and Muon mattered measurably. The first row of the table is the preset, and
 each other row changes one part of it, with seeds 0, 1 and 2. These changes need an explanation:
 
 - *AdamW* replaces Muon and lowers the peak learning rate from 0.008 to 0.003, a value that we did not tune.
@@ -348,9 +348,9 @@ each other row changes one part of it, with seeds 0, 1 and 2. These changes need
 To keep each run under a minute on one core, we shortened the training and fixed the number of epochs in advance.
 Variants with the preset's four patches per image train for 8 epochs instead of 20. Smaller patches mean more tokens and
 slower steps, so the rows of patches 7 and 4 have even fewer epochs. Accuracies are again medians with the lowest and
-the highest value in parentheses. They are measured on 5,000 validation images, so a single accuracy has a standard
-error of about 0.4 points, and the difference of two would have 0.6 if their images were independent. Because all runs
-are measured on the same images, the differences are less noisy than that.
+the highest value in parentheses. They are measured on 5,000 validation images: the standard error of one accuracy is
+about 0.4 points, and that of a difference, if the images were independent, 0.6. As all runs share their images, this
+overstates the noise, but it leaves out the randomness of training.
 
 {ablation}
 
@@ -376,8 +376,7 @@ replaces one ingredient, with seeds 0, 1 and 2:
 To keep 33 runs affordable, each uses one core, and all but the three with large images train for a fifth of the
 preset's 20 epochs. A step with full-size images takes three to four times as long as one with smaller images, so these
 three have 1.4 epochs instead of 4, which is about the same amount of computation. Accuracies are measured on 5,000
-validation images, so each has a standard error of about 0.7 points; as above, the differences between rows are less
-noisy.
+validation images, so each has a standard error of about 0.7 points, with the same two caveats as above.
 
 {best_ablation}
 
@@ -390,7 +389,7 @@ among five changes, one such result may well be chance.
 
 Four epochs are too few to overfit, so this table cannot show what the measures against overfitting are worth. For the
 next table, we trained every variant except the one with large images for the full 20 epochs, on one core, with the same
-three seeds. Its first row shows the five recorded runs of *best*, and the last column compares runs with the same seed.
+three seeds. The first row shows the five recorded runs of *best*, and the last column compares runs with the same seed.
 The recorded runs used two cores and therefore round differently. This alone changes the accuracy slightly, so
 differences of a few tenths of a point mean nothing.
 
@@ -400,9 +399,8 @@ Over all 20 epochs, shifts are worth 4 points, an effect that four epochs do not
 5 points instead of 13, missing position embeddings 6 instead of 7 to 8, and the cosine schedule 1.5 to 2.7 instead of
 4. The class token costs about 1. Without weight decay, the accuracy is again lower with all three seeds, by 0.2 to 0.8
 points. As all six runs point the same way, weight decay may help a little, although differences of this size could
-still come from chance. Omitting mirror images, the
-warm-up or label smoothing does not lower the accuracy with every seed, so these runs do not show that any of the three
-helps.
+still come from chance. Without mirror images, the
+warm-up or label smoothing, some seeds do as well or better, so these runs do not show that any of the three helps.
 
 ## Machines and logs
 

@@ -73,7 +73,7 @@ CLASS = {
     "blank": (dict(damage=lambda notebook: notebook.update(student_edition(SOURCES[FIRST]))), 0, ""),
     "edited": (dict(damage=DAMAGES["easy checks"], patchify=BY_HEART), WITHOUT_PATCHIFY, "Task 3 had been changed"),
     "endless": (dict(first=ENDLESS, damage=headed), FULL, "cell 2 (the beginning): stopped after 20 s"),
-    "exit": (dict(first="import os\nos._exit(0)", patchify=ENDS), WITHOUT_PATCHIFY, "test patchify-test: the process"),
+    "exit": (dict(first="import os\nos._exit(0)", patchify=ENDS), WITHOUT_PATCHIFY, "test of Task 3: the process"),
     "borrowed": (dict(patchify="from vit_course import patchify"), WITHOUT_PATCHIFY, ""),
     "patched": (dict(first=PATCHED, patchify=dedent(WRONG_PATCHIFY)), WITHOUT_PATCHIFY, ""),
     "memory": (dict(first="hoard = [bytearray(2**28) for _ in range(1000)]"), FULL, ""),
@@ -155,7 +155,8 @@ def test_the_feedback_says_why(graded):
     assert done.returncode == 0, done.stderr
     pages = {path.parts[-3]: path.read_text(encoding="utf-8") for path in folder.glob(f"feedback/*/{FIRST}/*.html")}
     assert pages.keys() == {student for student in CLASS if assignment_of(student) == FIRST}
-    assert "(Score: 16.0 / 20.0)" in pages["honest1"]
+    assert f"{FIRST}, honest1 (Score: 16.0 / 20.0)" in pages["honest1"]
+    assert "Grade cell: <code>Task 1 · Contact sheet</code>" in pages["honest1"]
     for student in ("edited", "syntax", "pipe"):
         assert CLASS[student][2] in pages[student]
     assert "renamed" not in pages["honest1"]  # whose notebook is the same is for the teacher only

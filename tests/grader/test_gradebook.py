@@ -158,22 +158,37 @@ def test_nbgraders_own_command_in_the_folder_of_the_class(folder):
 
 
 def test_a_file_that_canvas_has_exported_is_filled(folder):
-    """Only final marks, and only in columns of assignments that were handed in."""
-    head = ["Student", "ID", "Notes", "SIS Login ID", "Notes", "Assignment 1 (77)", "assignment_02 (78)", "Essay (79)"]
+    """Only final marks, in columns of assignments that were handed in, and nobody gets another's."""
+    head = ["Student", "ID", "Notes", "SIS Login ID", "Notes", "Assignment 1 (77)", "assignment_02 (78)"]
+    head.append("Assignment 1 resubmission (79)")
     lines = [
         head,
         ["    Points Possible", "", "", "", "", "10", "10", "5"],
         ["Lovelace, Ada", "501", "", "ada", "A", "", "", "1"],
         ["Turing, =1+1", "502", "", "", "A", "", "7", "2"],
         ["Student, Test", "503", "", "x9", "A", "", "", ""],
+        ["Lovelace, Ada", "504", "", "another", "A", "", "", ""],
     ]
-    path = folder.root / "canvas.csv"
-    with path.open("w", encoding="utf-8-sig", newline="") as file:
-        csv.writer(file).writerows(lines)
-    assert command("grades", "--class", folder.root, "--canvas", path).returncode == 0
+
+    def filled(lines):
+        path = folder.root / "canvas.csv"
+        with path.open("w", encoding="utf-8-sig", newline="") as file:
+            csv.writer(file).writerows(lines)
+        done = command("grades", "--class", folder.root, "--canvas", path)
+        assert done.returncode == 0, done.stderr
+        return exported(folder, "grades-canvas.csv"), done.stdout.splitlines()[1:-1]
+
     expected = copy.deepcopy(lines)
     expected[3][5] = "3"
-    assert exported(folder, "grades-canvas.csv") == expected
+    assert filled(lines) == (expected, ["assignment_01: marks filled in: 1, in the column 'Assignment 1 (77)'"])
+    for remark, changed in {
+        "no rows for al; not filled in": [*lines[:3], *lines[4:]],
+        "2 rows for al; not filled in": [*lines, [*lines[3][:3], "more", *lines[3][4:]]],
+        "no columns in canvas.csv; nothing was filled in": [line[:5] for line in lines],
+        "2 columns in canvas.csv; nothing was filled in": [[*line, line[5]] for line in lines],
+    }.items():
+        written, remarks = filled(changed)
+        assert (written, remarks[0]) == (changed, f"assignment_01: {remark}")
 
 
 def test_marks_by_hand_stay(folder, source):

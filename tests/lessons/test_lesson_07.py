@@ -70,6 +70,8 @@ def test_the_ablation_shows_what_the_text_says(lesson):
     assert len(gains) == 10
     costly = {"AdamW", "patch 7", "patch 4"}
     assert {change for change, mean in means.items() if mean < -1} == costly
+    clear = {change for change, gain in gains.items() if means[change] < -2 * lesson.error and (gain < 0).all()}
+    assert clear == costly
     assert min(means, key=means.get) == "patch 4"
     assert round(means["AdamW"], 1) == -1.6
     assert max(abs(means[change]) for change in set(means) - costly) < 1 / 3

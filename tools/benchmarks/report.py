@@ -47,20 +47,21 @@ HEAD = """# Benchmarks
 All measurements were made on processors with two cores.
 
 - **Speed.** The course's Vision Transformer trains and predicts about as fast as the fastest published implementation
-  that we measured: for two sizes of model, its speed is {plain} times that of the fastest. The training command also
-  skips the part of the last block whose result the classification head does not read. This makes it {short_training}
-  times as fast as the fastest published implementation in training, and {short_inference} times in inference; the other
-  libraries could save the same work. With `torch.compile`, the model is {compiled_training} times as fast in training
-  and {compiled_inference} times in inference, but the first step takes {first_least:.0f} to {first_most:.0f} s.
-- **bfloat16** speeds up training only for the larger model, and only on a processor with instructions for it.
+  that we measured: for two sizes of model, its speed is {plain} times that of the fastest. If the
+  head reads only the class token, the training command also skips what this token does not need in the last block. The
+  model is then {short_training} times as fast as the fastest published implementation in training, and
+  {short_inference} times in inference; the other libraries could save the same work. With `torch.compile`, the whole
+  model is {compiled_training} times as fast in training and {compiled_inference} times in inference,
+  but the first step takes {first_least:.0f} to {first_most:.0f} s.
+- **bfloat16** sped up training only for the larger of the two models, and only with the processor's instructions for
+  it.
 - **Time to accuracy.** On Fashion-MNIST, the course's preset *quick*, shortened to {seconds:g} s of training, reaches a
   test accuracy of {accuracy:.1%}. The best of three published recipes reaches {their_accuracy:.1%} after
   {their_seconds:g} s; it was made for MNIST, and the other two for much longer runs.
 - **Checks.** When a lesson checks a reader's code, this takes at most {check:.1f} s of processor time.
 
-`tools/benchmarks/report.py` writes this page from the logs in `benchmarks/results/`, and `make rebuild WHAT=benchmarks`
-repeats the measurements. The sections were not all measured on the same [machine](#machines), and other programs were
-running, so compare times only within a table, and in the table of bfloat16 only within a row.
+The sections were not all measured on the same [machine](#machines), and other programs were running, so compare times
+only within a table, and in the table of bfloat16 only within a row.
 """
 MEMORY = (
     "- *Memory* is the peak resident memory of a new process during two steps, minus the memory that it used before "
@@ -131,12 +132,12 @@ def throughput_section(log: dict) -> str:
     ran = listed([f"{name} {number}" for name, number in log["versions"].items()]) or "none"
     ran = ran.replace("Hugging Face", "Hugging Face Transformers")
     differences = {model["name"]: model["difference"] for model in log["models"] if model["difference"]}
-    differing = "".join(f" All are alike, except that {name}'s has {what}." for name, what in differences.items())
+    differing = [f" Each is alike in all libraries, except that {name}'s has {it}." for name, it in differences.items()]
     parts = [
         f"*vit_course* is the course's package; the published models come from {ran}. With each library, we built two "
         f"models. "
         f"*Ti/16* takes images of 224 × 224 pixels, cut into patches of 16 × 16, and has 12 blocks of width 192 with 3 "
-        f"heads. {_small_model()}{differing}",
+        f"heads. {_small_model()}{''.join(differing)}",
         *(f"{name} did not run: {why}" for name, why in log["missing"].items()),
         f"In each of {log['rounds']} rounds, all models take one step on the same images, in an order that changes "
         "from round to round. A step is a forward pass or, in training, a complete update with the same AdamW. Times "
@@ -147,9 +148,10 @@ def throughput_section(log: dict) -> str:
         "- *Relative speed* compares a model with the reference, the published model with the lowest median time: the "
         "reference's time divided by the model's own in the same round, so a value above 1 means faster. The median of "
         "these ratios need not rank the models exactly as the median times do.\n"
-        "- *Share of peak* says how well a model uses the processor. It is the number of floating-point operations per "
-        "second in its matrix multiplications, including those inside attention, divided by the measured peak of "
-        "`torch.mm`.\n" + (MEMORY if any("memory" in model for model in log["models"]) else NO_MEMORY),
+        "- *Share of peak* says how well a model uses the processor. It is the number of floating-point operations in "
+        "its matrix multiplications, including those inside attention, divided by the time of the whole step and by "
+        "the measured peak of `torch.mm`.\n"
+        + (MEMORY if any("memory" in model for model in log["models"]) else NO_MEMORY),
     ]
     for entry in log["cases"]:
         parts += [f"### {entry['case']}, batch of {entry['batch']}: {entry['mode']}", *_throughput_case(log, entry)]
@@ -215,9 +217,9 @@ def profile_section(log: dict) -> str:
     products = [f"{listed(of_case)} for {case.partition(',')[0]}" for case, of_case in shares.items()]
     parts = [
         "The tables in this section divide the time of a step among kinds of operators, in percent. In vit_course, "
-        f"matrix multiplications take {'; '.join(products)}: in a small model, most of the time goes elsewhere. Their "
-        "row includes the linear projections of the attention; the two products inside the attention, queries with "
-        "keys and weights with values, are part of the row *fused attention*. The shares are means over "
+        f"matrix multiplications take {'; '.join(products)}. In the small model, most of the time goes elsewhere. "
+        "Their row includes the linear projections of the attention; its two other products, queries with keys and "
+        "weights with values, are part of the row *fused attention*. The shares are means over "
         f"{log['steps']} steps, and small differences mean nothing. vit-pytorch does not use PyTorch's fused "
         "attention, so its attention appears under matrix multiplications, softmax, copies and elementwise operations. "
         "In inference, when the number of heads is even, torchvision's attention runs in a code path of its own, most "

@@ -125,9 +125,12 @@ def grades(options: argparse.Namespace) -> None:
 
     folder, sources = _class(options)
     points, rows = report(folder, sources, [])
+    lines, said = grades_lines(points, rows), []
+    if options.canvas:
+        lines, said = canvas_lines(Path(options.canvas), points, rows)
     path = folder.root / ("grades-canvas.csv" if options.canvas else "grades.csv")
-    write_csv(path, canvas_lines(Path(options.canvas), rows) if options.canvas else grades_lines(points, rows))
-    print(path)
+    write_csv(path, lines)
+    print(path, *said, sep="\n")
     waiting = sum(not mark.final for row in rows for mark in row.marks.values() if mark)
     print(f"{waiting} marks are not final" if waiting else "all marks are final")
 

@@ -119,8 +119,10 @@ class Prepared:
         notebook, labels, notes = self.with_notes(), self.submission.source.labels, [*self.notes]
         headings = tasks(notebook.cells, {*labels.values()})  # students write headings, too
         places = [labels.get(cell.id, heading) for cell, heading in zip(notebook.cells, headings, strict=True)]
+        of_test = {nbgrader_of(cell)["grade_id"]: labels[cell.id] for cell in notebook.cells if is_test(cell)}
         for note in result.notes:
-            notes.append(re.sub(r"^cell (\d+)", lambda found: f"{found[0]} ({places[int(found[1])]})", note))
+            note = re.sub(r"^cell (\d+)", lambda found: f"{found[0]} ({places[int(found[1])]})", note)
+            notes.append(re.sub(r"^(hidden test) ([\w-]+)", lambda found: f"{found[1]} of {of_test[found[2]]}", note))
         for index, cell in enumerate(notebook.cells):
             if is_test(cell):
                 answer = result.answers.get(nbgrader_of(cell)["grade_id"], Answer(False, "not run"))

@@ -2,9 +2,11 @@
 
 import csv
 import io
+import re
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from nbgrader.api import Gradebook
@@ -121,25 +123,49 @@ def grades_lines(points: dict[str, float], rows: list[Row]) -> list[list[str]]:
     return lines
 
 
-def canvas_lines(path: Path, rows: list[Row]) -> list[list[str]]:
-    """Return the lines of a CSV file of Canvas's, with the final marks in the columns that name an assignment."""
+def canvas_lines(path: Path, points: dict[str, float], rows: list[Row]) -> tuple[list[list[str]], list[str]]:
+    """Return the lines of a CSV file of Canvas's with the final marks in it, and lines on what was and was not filled.
+
+    A column is found by its whole title, such as "Assignment 1 (345)", and a student by an id or, where no row has the
+    id, by a name that only one row has.
+    """
     try:
-        lines = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"))))
+        head, *lines = csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig")))
     except (OSError, UnicodeDecodeError) as error:
         raise Stop(f"{path} cannot be read: {error}") from None
-    if not lines or "Student" not in lines[0]:
+    except ValueError:
+        head, lines = [], []
+    if "Student" not in head:
         raise Stop(f"{path} is not a gradebook that Canvas has exported: its first line has no column Student.")
-    by_id = {row.student.id: row for row in rows}
-    students = {id: row.student for id, row in by_id.items()}
-    for line in lines[1:]:
-        cells = dict(zip(lines[0], line, strict=False))
-        names = [cells[title] for title in ("SIS Login ID", "SIS User ID", "Student") if title in cells]
-        id = next((id for name in names if (id := identify(name, students))), None)
-        for index, title in enumerate(lines[0][: len(line)]):
-            mark = by_id[id].marks.get(assignment_in(title)) if id in by_id else None
-            if mark and mark.final:
-                line[index] = f"{mark.score:g}"
-    return lines
+    titles = {name: [k for k, title in enumerate(head) if _canvas_assignment(title) == name] for name in points}
+    said, students = [], {row.student.id: row.student for row in rows}
+    lines_of: dict[str, list[list[str]]] = defaultdict(list)
+    for kinds in ("SIS Login ID", "SIS User ID"), ("Student",):
+        found = defaultdict(list)
+        for line in lines:
+            if line not in chain(*lines_of.values()):
+                cells = [line[head.index(kind)] for kind in kinds if kind in head[: len(line)]]
+                found[next(filter(None, (identify(cell, students) for cell in cells)), "")].append(line)
+        lines_of |= {id: its for id, its in found.items() if id in students and id not in lines_of}
+    for name, columns in titles.items():
+        if len(columns) != 1:
+            said.append(f"{name}: {len(columns) or 'no'} columns in {path.name}; nothing was filled in")
+            continue
+        (column,), filled = columns, 0
+        for row in rows:
+            mark, its = row.marks[name], [line for line in lines_of[row.student.id] if column < len(line)]
+            if mark and mark.final and len(its) == 1:
+                its[0][column], filled = f"{mark.score:g}", filled + 1
+            elif mark and mark.final:
+                said.append(f"{name}: {len(its) or 'no'} rows for {row.student.id}; not filled in")
+        said.append(f"{name}: marks filled in: {filled}, in the column {head[column]!r}")
+    return [head, *lines], said
+
+
+def _canvas_assignment(title: str) -> str:
+    """Return the assignment that a column of Canvas's is for: its whole title, but for Canvas's number, names one."""
+    name = re.sub(r" \(\d+\)$", "", title.strip())
+    return assignment_in(name) if re.fullmatch(r"assignment[ _-]?\d{1,2}", name, re.IGNORECASE) else ""
 
 
 def write_csv(path: Path, lines: list[list[str]]) -> None:

@@ -351,7 +351,7 @@ def _compare_module(subject: object, reference: Callable, case: Case, state: dic
     if isinstance(actual, Tensor) and actual.shape == right["result"].shape:
         actual = case.shows(actual.double())
     if not isinstance(expected, Draws):
-        limit = 5e-6 * max(1.0, _size(expected))  # a block whose GELU is the tanh form is off by more, right code by less
+        limit = 5e-6 * max(1.0, _size(expected))  # a block whose GELU is by tanh is off by more, right code by less
         compare(actual, expected, where, limit=limit)
     elif not expected.matches(actual):
         raise Wrong(f"{where}: after dropout expected {expected}, got {actual}")

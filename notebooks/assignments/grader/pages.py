@@ -16,7 +16,7 @@ from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from nbformat import NotebookNode
 from nbgrader.preprocessors import ClearHiddenTests
 
-from grader.source import is_test
+from grader.source import heading_of, is_test
 
 BLOCKS = {"br", "details", "div", "hr", "p", "pre", "summary", *(f"h{level}" for level in range(1, 7))}
 TABLES = {"table", "tbody", "td", "th", "thead", "tr"}
@@ -77,6 +77,16 @@ def markdown2html(context: Mapping, source: str) -> str:
 
 class WithoutHiddenTests(ClearHiddenTests):
     """Leave the hidden tests out of the feedback; what a student has written stays, whatever it is."""
+
+    def preprocess(self, nb: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
+        """Name the student in the page's title, and each test by its task."""
+        about, heading = resources["nbgrader"], ""
+        about["notebook"] = f"{about['notebook']}, {about['student']}"
+        for cell in nb.cells:
+            heading = heading_of(cell) or heading
+            if is_test(cell):
+                cell.metadata.nbgrader.grade_id = heading.lstrip("# ")
+        return super().preprocess(nb, resources)
 
     def preprocess_cell(self, cell: NotebookNode, resources: dict, index: int) -> tuple[NotebookNode, dict]:
         """Shorten a test's cell."""

@@ -43,7 +43,8 @@ def find_notebook(folder: Path, name: str) -> tuple[Path, list[str]]:
         return path, []
     others = sorted(each for each in folder.iterdir() if each.suffix.lower() == ".ipynb")
     if not others:
-        raise Unreadable(f"the folder holds no {path.name}. Hand in the notebook.")
+        instead = ", ".join(plain(each.name) for each in folder.iterdir() if not each.name.startswith("."))
+        raise Unreadable(f"no {path.name} was handed in, but: {instead or 'nothing'}. Hand in the notebook.")
     if len(others) > 1:
         names = ", ".join(plain(each.name) for each in others)
         raise Unreadable(f"several notebooks, none named {path.name}: {names}. Rename the one that counts.")

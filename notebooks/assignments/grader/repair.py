@@ -4,6 +4,7 @@ Whatever happened to nbgrader's labels, a cell is found by its ``grade_id``, els
 by its place under the heading of its task.
 """
 
+import ast
 import copy
 import re
 
@@ -36,15 +37,14 @@ class _Repair:
         self.changed = set()  # tests and given cells that are there, with other text in them
         self._find_by_label()
         self._find_by_text()
-        has_checks = any(is_test(self.cells[id]) for id in self._found())
-        if not has_checks:
-            self.notes.insert(0, f"no check of {source.name} is in the notebook; it may be another one")
         section = next(iter(source.labels.values()))
         for cell in handed:
             section = cell.section = source.labels.get(cell.owner, section)
         self._find_by_place()
         tasks = [id for id in self._found() if is_theirs(self.cells[id]) and source.labels[id].startswith("Task")]
-        self.is_other = not tasks and not has_checks
+        self.is_other = not tasks and not any(is_test(self.cells[id]) for id in self._found())
+        if self.is_other:
+            self.notes.insert(0, f"no task of {source.name} is in the notebook; it may be another one")
 
     # Which cell is which
 
@@ -183,12 +183,21 @@ class _Repair:
         return [cell for cell in self.handed if cell.owner in prompts and self._is_written(cell)]
 
     def _may_be_elsewhere(self, label: str, stub: HandedCell) -> bool:
-        """Whether the student has written text somewhere below the place for an answer, or comments next to it."""
+        """Whether the student has written text below the place for an answer, or as a comment or string near it."""
         below = self.handed[self.handed.index(stub) :]
-        remarks = [cell.text.splitlines() for cell in self._own("code", label)]
-        return any(cell in below for cell in self._own("markdown")) or any(
-            all(line.lstrip().startswith("#") for line in lines if line.strip()) for lines in remarks
+        texts = [cell for cell in self._own("code") if _is_text(cell.text)]
+        return any(cell in below or cell.section == label for cell in texts) or any(
+            cell in below for cell in self._own("markdown")
         )
+
+
+def _is_text(code: str) -> bool:
+    """Whether code is made of comments and strings alone."""
+    try:
+        body = ast.parse(code).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return all(isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) for each in body)
 
 
 def _plain(text: str) -> str:
