@@ -10,7 +10,7 @@ def logits_with_short_last_block(model: nn.Module, images: Float[Tensor, "b c h 
     """Return ``model(images)``, apart from rounding and from the random numbers that dropout draws.
 
     All tokens of the last block are keys and values, but only the class token passes through the rest of it. The
-    training command runs every model in this way.
+    training command runs its model in this way, except on smaller images.
 
     Args:
         model: a Vision Transformer whose modules have the course's names; with ``pool="mean"``, it runs as it is.
