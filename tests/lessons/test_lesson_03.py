@@ -47,3 +47,15 @@ def test_where_the_four_heads_look(lesson):
     assert not any(sandal[place] for place in empty)
     assert round(sum(weights[place].item() for place in empty), 2) == 0.95
     assert grids.max() < 0.8  # the end of the color scale
+
+
+def test_one_head_favors_the_neighbors_and_the_mean_of_its_layer_hides_it(lesson):
+    with torch.no_grad():
+        maps = lesson.inside.attention_maps(lesson.model, lesson.sample.normalized().images[:1])
+    place = torch.cartesian_prod(torch.arange(7.0), torch.arange(7.0))
+    near = (place - torch.tensor([3.0, 3.0])).norm(dim=1) <= 2
+    shares = torch.stack([weights[0, :, 1 + 3 * 7 + 3, 1:][:, near].sum(dim=-1) for weights in maps])
+    assert shares.argmax() == 2 * 4 + 1
+    assert round(shares[2, 1].item(), 2) == 0.81
+    assert shares.flatten().sort().values[-2] < 0.6
+    assert abs(shares[3].mean() - near.sum() / 50) < 0.05

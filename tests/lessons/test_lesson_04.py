@@ -8,7 +8,9 @@ def test_the_class_token_is_small_and_normed_over_tokens_the_mean_of_the_others_
     assert abs(deviations[:, 0].mean() - 0.02) < 0.002
     assert abs(deviations[:, 1:].mean() - 0.6) < 0.05
     letter, wrong = lesson.letter, lesson.normed["over tokens"]
-    assert F.cosine_similarity(wrong[0, 0], -letter[0].mean(dim=0), dim=0) > 0.8
+    assert F.cosine_similarity(wrong[0, 0], -letter[0, 1:].mean(dim=0), dim=0) > 0.8
+    ours, default = (F.layer_norm(letter[0, 0], (768,), eps=eps).norm() for eps in (1e-6, 1e-5))
+    assert round(100 * (1 - default / ours).item(), 1) == 1.0  # percent
 
 
 def test_the_letter_survives_dropout_on_the_branch_only(lesson):

@@ -4,6 +4,7 @@ import math
 import re
 
 import torch
+import torchsummary
 from lessons.running import notebook
 from support import parameter_count
 
@@ -26,6 +27,14 @@ def test_the_table_of_variants_and_the_recap_count_the_parameters():
         model = VisionTransformer(image_size=96, num_classes=10, **VARIANTS["B/16"])
     parts = (model.embedding, model.encoder.layers, model.encoder.ln, model.head)
     assert [parameter_count(part) for part in parts] == [619_776, 85_054_464, 1_536, 7_690]
+
+
+def test_torchsummary_misses_the_class_token_and_the_positions(lesson, capsys):
+    torchsummary.summary(VisionTransformer(image_size=224, **VARIANTS["Ti/16"]), (3, 224, 224), device="cpu")
+    assert "Total params: 5,679,400\n" in capsys.readouterr().out
+    missed = {name: lesson.terms[name] for name in ("class token", "positions")}
+    assert sum(missed.values()) == 152_064 == 86_567_656 - 86_415_592
+    assert 5_717_416 - 5_679_400 == 152_064 * 192 / 768
 
 
 def test_six_images_are_overfitted_and_colors_matter_to_the_model_and_directions_hardly(lesson):
