@@ -15,10 +15,10 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 from nbgrader import preprocessors as steps
-from nbgrader.api import Gradebook, MissingEntry
+from nbgrader.api import Gradebook
 from nbgrader.converters import GenerateAssignment
 from nbgrader.coursedir import CourseDirectory
-from nbgrader.utils import parse_utc
+from nbgrader.utils import determine_grade, parse_utc
 from sqlalchemy.exc import SAWarning
 from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
@@ -40,11 +40,25 @@ load_subconfig({str(ASSIGNMENTS / "nbgrader_config.py")!r})
 c.CourseDirectory.root = str(Path(__file__).resolve().parent)
 '''
 MARK = "vit_course"  # the key of ours in a graded notebook's metadata
-CONFIRMED = ".confirmed"  # the folder that says which marks by hand were confirmed, and for which files
-# what nbgrader's Autograde does after a notebook has run
-ENTERING = (steps.OverwriteCells, steps.LimitOutput, steps.SaveAutoGrades, steps.AssignLatePenalties)
+CONFIRMED = ".confirmed"  # the folder that says to which files the marks by hand belong
 # what SQLAlchemy says about the order in which nbgrader makes its objects is kept back
 _quiet = partial(warnings.catch_warnings, action="ignore", category=SAWarning)
+
+
+class _SaveMarks(steps.SaveAutoGrades):
+    """Enter marks as nbgrader does, but a mark by hand waits for a second look only if the files have changed."""
+
+    def _add_score(self, cell: NotebookNode, resources: dict) -> None:
+        where = self.notebook_id, self.assignment_id, self.student_id
+        grade = self.gradebook.find_grade(cell.metadata.nbgrader.grade_id, *where)
+        grade.auto_score, _ = determine_grade(cell, self.log)
+        is_waiting = grade.needs_manual_grade or not resources["nbgrader"]["is_same"]
+        grade.needs_manual_grade = grade.auto_score is None if grade.manual_score is None else is_waiting
+        self.gradebook.db.commit()
+
+
+# what nbgrader's Autograde does after a notebook has run
+ENTERING = (steps.OverwriteCells, steps.LimitOutput, _SaveMarks, steps.AssignLatePenalties)
 
 
 @dataclass(frozen=True)
@@ -113,42 +127,26 @@ class ClassFolder:
         """Enter the marks of a graded notebook with nbgrader's own steps, and store it with what the exchange needs.
 
         What was stored before goes first, and the notebook is written last: it is there only with all of its marks,
-        whenever a run is killed. Marks and comments that were given by hand stay. nbgrader asks the teacher to confirm
-        these marks; where the files are the same, they are as good as before. Which ones were confirmed, for which
-        files, is noted in a file of its own, which is there after a kill, too, and after nbgrader's own autograding.
+        whenever a run is killed. Marks and comments that were given by hand stay. To which files these marks belong is
+        noted in a file of its own, which is there after a kill, too, and after nbgrader's own autograding.
         """
-        path, files = self.graded_path(student, assignment), notebook.metadata[MARK].get("files")
-        note = self.root / CONFIRMED / student / f"{assignment}.json"
-        noted = dict(files=self.entry(student, assignment).get("files"), cells=[])
-        with contextlib.suppress(OSError, ValueError, TypeError):
-            noted |= json.loads(note.read_text(encoding="utf-8"))
-        is_same = files and files == noted["files"]
-        confirmed = [*noted["cells"], *self._confirmed(student, assignment)] if is_same else []
-        write_text(note, json.dumps(dict(files=files if is_same else None, cells=confirmed)))
+        path, files = self.graded_path(student, assignment), notebook.metadata[MARK].get("files", "")
+        note = self.root / CONFIRMED / student / assignment
+        marked = note.read_text("utf-8") if note.is_file() else self.entry(student, assignment).get("files")
         path.unlink(missing_ok=True)
         shutil.rmtree(path.parent, ignore_errors=True)
         found = slips(handed_in)
         for name, text in found.items():
             write_text(path.with_name(name), text)
-        course = CourseDirectory(config=self.config)
-        where = dict(student=student, assignment=assignment, notebook=assignment, db_url=course.db_url)
+        about = dict(student=student, assignment=assignment, notebook=assignment, is_same=marked == files)
+        about["db_url"] = CourseDirectory(config=self.config).db_url
         with self.gradebook() as gradebook:
             gradebook.update_or_create_student(student)
             gradebook.update_or_create_submission(assignment, student, timestamp=found.get("timestamp.txt"))
             for step in ENTERING:
-                notebook, _ = step(config=self.config).preprocess(notebook, {"nbgrader": where})
-            for cell in confirmed:
-                gradebook.find_grade(cell, assignment, assignment, student).needs_manual_grade = False
-            gradebook.db.commit()
+                notebook, _ = step(config=self.config).preprocess(notebook, {"nbgrader": about})
+        write_text(note, files)
         write_notebook(notebook, path.parents[1], assignment)
-        write_text(note, json.dumps(dict(files=files, cells=[])))
-
-    def _confirmed(self, student: str, assignment: str) -> list[str]:
-        """Return the cells whose marks were given by hand and wait for nothing."""
-        with self.gradebook() as gradebook, contextlib.suppress(MissingEntry):  # the gradebook may be a new one
-            grades = gradebook.find_submission_notebook(assignment, assignment, student).grades
-            return [each.name for each in grades if each.manual_score is not None and not each.needs_manual_grade]
-        return []
 
     def forget(self, student: str, assignment: str) -> None:
         """Remove a mark, and the files that belong to it."""
@@ -156,7 +154,7 @@ class ClassFolder:
             gradebook.remove_submission(assignment, student)
         for step in ("autograded", "feedback"):
             shutil.rmtree(self.root / step / student / assignment, ignore_errors=True)
-        (self.root / CONFIRMED / student / f"{assignment}.json").unlink(missing_ok=True)
+        (self.root / CONFIRMED / student / assignment).unlink(missing_ok=True)
 
     def recorded(self) -> dict[tuple[str, str], Mark]:
         """Return every mark in the gradebook by student and assignment."""
