@@ -108,36 +108,30 @@ class Prepared:
         )
         return "" if own == empty else hashlib.sha256(nbformat.writes(self.notebook).encode()).hexdigest()
 
-    def with_notes(self) -> NotebookNode:
-        """Return a copy with one cell more, for the notes, so that the student's cells are counted from 1."""
-        notebook = copy.deepcopy(self.notebook)
-        notebook.cells.insert(0, new_code_cell("# Notes from the grading", id="notes-from-the-grading"))
-        return notebook
-
     def graded(self, result: Result) -> NotebookNode:
         """Return the notebook with outputs, verdicts and notes; a test without an answer has failed."""
-        notebook, labels, notes = self.with_notes(), self.submission.source.labels, [*self.notes]
+        notebook, labels, notes = copy.deepcopy(self.notebook), self.submission.source.labels, [*self.notes]
         headings = tasks(notebook.cells, {*labels.values()})  # students write headings, too
         places = [labels.get(cell.id, heading) for cell, heading in zip(notebook.cells, headings, strict=True)]
         of_test = {nbgrader_of(cell)["grade_id"]: labels[cell.id] for cell in notebook.cells if is_test(cell)}
         for note in result.notes:
-            note = re.sub(r"^cell (\d+)", lambda found: f"{found[0]} ({places[int(found[1])]})", note)
+            note = re.sub(r"^cell (\d+)", lambda found: f"{found[0]} ({places[int(found[1]) - 1]})", note)
             notes.append(re.sub(r"^(hidden test) ([\w-]+)", lambda found: f"{found[1]} of {of_test[found[2]]}", note))
-        for index, cell in enumerate(notebook.cells):
+        for number, (cell, place) in enumerate(zip(notebook.cells, places, strict=True), 1):
             if is_test(cell):
                 answer = result.answers.get(nbgrader_of(cell)["grade_id"], Answer(False, "not run"))
                 right, lines = new_output("stream", text=answer.message), answer.message.split("\n")
                 wrong = new_output("error", ename="Wrong", evalue=answer.message, traceback=lines)
                 cell.outputs = [right if answer.passed else wrong]
             elif cell.cell_type == "code":
-                cell.outputs = nbformat.from_dict(result.outputs.get(index, []))
+                cell.outputs = nbformat.from_dict(result.outputs.get(number, []))
                 for error in cell.outputs if is_theirs(cell) else ():  # what it defines below that line is lost
                     if error["output_type"] == "error" and error["ename"] != "NotImplementedError":
-                        cause = f"{error['ename']}: {error['evalue'][:100]}"
-                        notes.append(f"cell {index} ({places[index]}): ended with {cause}")
-        notebook.cells[0].outputs = [new_output("stream", text="\n".join(notes))]
-        if not notes:
-            del notebook.cells[0]
+                        notes.append(f"cell {number} ({place}): ended with {error['ename']}: {error['evalue'][:100]}")
+        if notes:
+            first = new_code_cell("# Notes from the grading", id="notes-from-the-grading")
+            first.outputs = [new_output("stream", text="\n".join(notes))]
+            notebook.cells.insert(0, first)
         files = self.submission.digest
         notebook.metadata[MARK] = dict(notes=notes, key=self.key, written=self.written, files=files)
         return notebook
@@ -196,7 +190,7 @@ class Run:
             elif not each.is_readable:
                 yield each.submission, self._record(each, Result())
             else:
-                waiting[name], cells = each, code_cells(each.with_notes())[1:]
+                waiting[name], cells = each, code_cells(each.notebook)
                 jobs[name] = (cells, source.hidden_tests, source.modules, self.limits, self.unconfined, each.own)
         for name, result in run_jobs(jobs, self.workers, self.dask):
             yield waiting[name].submission, self._record(waiting[name], result)

@@ -87,9 +87,9 @@ def is_answer(cell: NotebookNode) -> bool:
 
 
 def code_cells(notebook: NotebookNode) -> list[tuple[int, str]]:
-    """Return index and source of the cells that are run: all code but the tests."""
-    cells = enumerate(notebook.cells)
-    return [(index, cell.source) for index, cell in cells if cell.cell_type == "code" and not is_test(cell)]
+    """Return number, from 1, and source of the cells that are run: all code but the tests."""
+    cells = enumerate(notebook.cells, 1)
+    return [(number, cell.source) for number, cell in cells if cell.cell_type == "code" and not is_test(cell)]
 
 
 def heading_of(cell: NotebookNode) -> str | None:
