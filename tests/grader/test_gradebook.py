@@ -20,7 +20,7 @@ from traitlets.config import Config
 
 from grader import __main__ as commands
 from grader import gradebook as module
-from grader.classroom import Run, Submission, find_submissions, prepare
+from grader.classroom import Submission, find_submissions, grade_class, prepare
 from grader.collect import LATE
 from grader.gradebook import MARK, ClassFolder, Mark
 from grader.grades import GONE, NEWER, NOT_GRADED, as_text
@@ -135,7 +135,7 @@ def test_a_mark_without_its_files_is_not_final(folder, source):
 
 
 def test_only_marks_without_files_are_forgotten(folder, source, monkeypatch):
-    monkeypatch.setattr("grader.classroom.Run.grade", lambda run, submissions: [])
+    monkeypatch.setattr("grader.classroom.grade_class", lambda *_: [])
     with folder.gradebook() as gradebook:
         gradebook.add_student("zoe")
     for student in ("bo", "zoe"):
@@ -241,11 +241,11 @@ def test_a_run_that_is_killed_while_it_enters_marks_enters_them_again(folder, so
 
 @pytest.mark.parametrize("damage", [lambda text: text[:-9], lambda text: "", lambda text: "[]", lambda text: "{}"])
 def test_a_graded_notebook_that_is_damaged_is_graded_again(folder, submissions, damage):
-    assert [failure for _, failure in Run(folder).grade(submissions)] == [""] * 3
+    assert [failure for _, failure in grade_class(folder, submissions)] == [""] * 3
     path = folder.graded_path("ada", "assignment_01")
     whole = path.read_text(encoding="utf-8")
     path.write_text(damage(whole), encoding="utf-8")
-    assert [failure for _, failure in Run(folder).grade(submissions)] == [""] * 3
+    assert [failure for _, failure in grade_class(folder, submissions)] == [""] * 3
     assert path.read_text(encoding="utf-8") == whole
 
 
@@ -373,13 +373,13 @@ def test_what_is_graded_again_is_recorded_again(folder, submissions, monkeypatch
     monkeypatch.setattr(ClassFolder, "record", lambda self, *details: recorded.append(details[:2]))
     monkeypatch.setattr(ClassFolder, "entry", lambda self, *name: {"key": keys[name]})
     for again, expected in (False, []), (True, list(keys)):
-        assert all(not failure for _, failure in Run(folder, again=again).grade(submissions))
+        assert all(not failure for _, failure in grade_class(folder, submissions, again=again))
         assert recorded == expected
 
 
 def test_one_notebook_that_cannot_be_entered_stops_no_other(folder, submissions, monkeypatch):
     monkeypatch.setattr(ClassFolder, "record", lambda *_: "\ud800".encode())
-    failures = [failure for _, failure in Run(folder).grade(submissions)]
+    failures = [failure for _, failure in grade_class(folder, submissions)]
     assert len(failures) == 3
     assert all("could not be entered (UnicodeEncodeError" in failure for failure in failures)
 
@@ -428,8 +428,8 @@ def test_formgrader_starts_as_root_too(folder, monkeypatch):
 
 def test_only_one_student_is_graded_and_the_marks_are_told(folder, monkeypatch):
     graded = []
-    grade = "grader.classroom.Run.grade"
-    monkeypatch.setattr(grade, lambda run, given: graded.extend(given) or [(each, "") for each in given])
+    grade = "grader.classroom.grade_class"
+    monkeypatch.setattr(grade, lambda _, given, *how: graded.extend(given) or [(each, "") for each in given])
     done = command("grade", "--class", folder.root, "--student", "al", "--student", "ada", "--unconfined")
     assert (done.returncode, [each.student for each in graded]) == (0, ["ada", "al"])
     assert exported(folder, "report.csv")[:-1] == GRADES

@@ -53,7 +53,7 @@ def grade(options: argparse.Namespace) -> None:
     """Grade the submissions, store the marks and print them."""
     from tqdm import tqdm
 
-    from grader.classroom import Run, find_submissions
+    from grader.classroom import find_submissions, grade_class
     from grader.grades import grades_lines, report, table, write_csv
 
     folder, sources = _class(options)
@@ -73,10 +73,9 @@ def grade(options: argparse.Namespace) -> None:
         folder.enrol()
         failures = folder.register(sorted({each.source.name for each in submissions}))
         submissions = [each for each in submissions if each.source.name not in failures]
-        limits = confine.Limits(cell_seconds=options.cell_seconds)
-        run = Run(folder, options.jobs, options.again, limits, options.unconfined, options.dask)
+        how = options.jobs, options.again, options.cell_seconds, options.unconfined, options.dask
         with tqdm(total=len(submissions), unit="notebook", desc="grading") as progress:
-            for submission, failure in run.grade(submissions):
+            for submission, failure in grade_class(folder, submissions, *how):
                 progress.update()
                 if failure:
                     failures[submission.name] = f"{submission.student}, {submission.source.name}: {failure}"

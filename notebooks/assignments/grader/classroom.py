@@ -11,7 +11,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -83,7 +83,7 @@ def find_submissions(submitted: Path, sources: dict[str, Source]) -> tuple[list[
     return found, lines
 
 
-@dataclass
+@dataclass(eq=False)  # a key of dictionaries
 class Prepared:
     """A submission that is read and repaired; if it could not be, ``notes`` say why, and it is not run."""
 
@@ -160,50 +160,48 @@ def prepare(submission: Submission) -> Prepared:
     return Prepared(submission, graded_edition(submission.source), [problem], is_readable=False)
 
 
-@dataclass
-class Run:
-    """One grading run over a class.
+def grade_class(
+    folder: ClassFolder,
+    submissions: list[Submission],
+    workers: int = 1,
+    again: bool = False,
+    cell_seconds: float = Limits.cell_seconds,
+    unconfined: bool = False,
+    dask: str = "",
+) -> Iterator[tuple[Submission, str]]:
+    """Grade and record; yield each submission as it is done, with the reason if it could not be graded.
 
     Args:
         folder: the class.
+        submissions: those that are meant.
         workers: how many submissions run side by side.
         again: whether to run also what was run before.
-        limits: what one submission may use.
+        cell_seconds: what one cell may use.
         unconfined: whether nothing is to confine the submissions.
         dask: the address of a Dask scheduler whose workers do the grading, in place of processes of this machine.
     """
+    known, jobs, limits = folder.recorded(), {}, Limits(cell_seconds=cell_seconds)
+    for each in map(prepare, submissions):
+        source, name = each.submission.source, each.submission.name
+        if not again and name in known and folder.entry(*name).get("key") == each.key:
+            yield each.submission, ""
+        elif not each.is_readable:
+            yield each.submission, _record(folder, each, Result())
+        else:
+            jobs[each] = (code_cells(each.notebook), source.hidden_tests, source.modules, limits, unconfined, each.own)
+    for each, result in run_jobs(jobs, workers, dask):
+        yield each.submission, _record(folder, each, result)
 
-    folder: ClassFolder
-    workers: int = 1
-    again: bool = False
-    limits: Limits = field(default_factory=Limits)
-    unconfined: bool = False
-    dask: str = ""
 
-    def grade(self, submissions: list[Submission]) -> Iterator[tuple[Submission, str]]:
-        """Grade and record; yield each submission as it is done, with the reason if it could not be graded."""
-        known, jobs, waiting = self.folder.recorded(), {}, {}
-        for each in map(prepare, submissions):
-            source, name = each.submission.source, each.submission.name
-            if not self.again and name in known and self.folder.entry(*name).get("key") == each.key:
-                yield each.submission, ""
-            elif not each.is_readable:
-                yield each.submission, self._record(each, Result())
-            else:
-                waiting[name], cells = each, code_cells(each.notebook)
-                jobs[name] = (cells, source.hidden_tests, source.modules, self.limits, self.unconfined, each.own)
-        for name, result in run_jobs(jobs, self.workers, self.dask):
-            yield waiting[name].submission, self._record(waiting[name], result)
-
-    def _record(self, prepared: Prepared, result: Result | str) -> str:
-        """Enter a result; return the reason if that failed, or if there is a text in place of a result."""
-        if isinstance(result, Result):
-            try:
-                self.folder.record(*prepared.submission.name, prepared.graded(result), prepared.submission.folder)
-                return ""
-            except Exception as error:  # a fault of ours must not stop the others
-                result = f"the marks could not be entered ({error!r})"
-        return f"not graded: {result}. Run the grading again; if it stays, report it."
+def _record(folder: ClassFolder, prepared: Prepared, result: Result | str) -> str:
+    """Enter a result; return the reason if that failed, or if there is a text in place of a result."""
+    if isinstance(result, Result):
+        try:
+            folder.record(*prepared.submission.name, prepared.graded(result), prepared.submission.folder)
+            return ""
+        except Exception as error:  # a fault of ours must not stop the others
+            result = f"the marks could not be entered ({error!r})"
+    return f"not graded: {result}. Run the grading again; if it stays, report it."
 
 
 class GradedNotebookExporter(NotebookExporter):
@@ -216,7 +214,7 @@ class GradedNotebookExporter(NotebookExporter):
             folder, names = ClassFolder(Path(converter.coursedir.root)), resources["nbgrader"]
             source = load(folder.sources / names["assignment"] / f"{names['assignment']}.ipynb")
             submission = Submission(names["student"], source, Path(filename).parent)
-            ((_, failure),) = Run(folder).grade([submission])
+            ((_, failure),) = grade_class(folder, [submission])
             if failure:
                 raise RuntimeError(failure)
             filename = folder.graded_path(*submission.name)
