@@ -86,7 +86,8 @@ def read_notebook(path: Path) -> list[HandedCell]:
     """
     text = read_text(path)
     try:
-        document = json.loads(text)
+        # once more for what JSON can spell and no file can store: half a character of a pair becomes a question mark
+        document = json.loads(json.dumps(json.loads(text), ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:
         causes = {
             "the file is empty": not text.strip(),
@@ -118,10 +119,10 @@ def _cell(raw: dict) -> HandedCell:
     is_code, pictures = raw["cell_type"] == "code", {}
     for name, bundle in _of(raw.get("attachments"), dict).items():
         kinds = {kind: data for kind, data in _of(bundle, dict).items() if kind in PICTURES and isinstance(data, str)}
-        pictures |= {_whole(name): {kind: _whole(data) for kind, data in kinds.items()}} if kinds else {}
+        pictures |= {name: kinds} if kinds else {}
     return HandedCell(
         kind="code" if is_code else "markdown",
-        text=_whole("".join(lines)),
+        text="".join(lines),
         id=_of(raw.get("id"), str)[:100] or None,
         grade_id=_of(nbgrader.get("grade_id"), str)[:100] or None,
         points=nbgrader.get("points"),
@@ -132,8 +133,3 @@ def _cell(raw: dict) -> HandedCell:
 def _of(value: object, kind: type) -> object:
     """Return a value of a kind; an empty one if it is of another."""
     return value if isinstance(value, kind) else kind()
-
-
-def _whole(text: str) -> str:
-    """Return text that can be stored: half a character of a pair becomes a question mark."""
-    return text.encode("utf-8", "replace").decode()
