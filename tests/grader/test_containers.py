@@ -105,7 +105,7 @@ def test_a_container_ends_after_a_grader_that_was_killed_in_an_endless_cell(cont
 
 
 def test_what_is_abandoned_ends_at_once(container):
-    sandbox.sandbox_for(container, 2**22).connect()
+    sandbox.sandbox_for(container).connect()
     wait_until(lambda: containers(container))
     sandbox.abandon()
     assert containers(container) == []

@@ -136,7 +136,7 @@ def test_one_python_serves_one_honest_submission_after_the_other():
         torch.optim.AdamW([torch.nn.Parameter(torch.ones(1))]).step()
         set(sys.modules) - before
     """
-    one = sandbox.sandbox_for(CONFINEMENT, LIMITS.disk_bytes)
+    one = sandbox.sandbox_for(CONFINEMENT)
     running = []
     for _ in range(2):
         assert shown(graded(late, "open('there', 'w').close()", tests={}), 1) == "set()"

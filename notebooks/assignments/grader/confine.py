@@ -115,7 +115,7 @@ class Limits:
             Processor time counts, and time in which the submission only waits; not the time that others take.
         memory_bytes: beside what the libraries take, for all its processes together.
         output_bytes: kept of one cell's outputs; of all cells together, four times as much.
-        file_bytes, disk_bytes: the size of one file, and of all.
+        file_bytes, disk_bytes: the size of one file, and of all; the latter is the same for every submission.
         processes: processes and threads at a time.
         restarts: how often the process is started again for cells, and for tests.
     """

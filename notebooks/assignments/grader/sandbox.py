@@ -84,8 +84,7 @@ def grade(
     Raises:
         hidden.Fault: no process can be started, or a hidden test is at fault: neither is the submission's doing.
     """
-    sandbox = sandbox_for(confinement, limits.disk_bytes)
-    submission = _Submission(sandbox, limits, student_package.files(frozenset(modules)), cells)
+    submission = _Submission(sandbox_for(confinement), limits, student_package.files(frozenset(modules)), cells)
     try:
         submission.run_cells()
         for grade_id, code in tests.items():
@@ -247,19 +246,13 @@ def abandon() -> None:
         sandbox.confinement.remove(sandbox.folder)
 
 
-@cache
-def sandbox_for(confinement: Confinement, disk_bytes: int) -> "Sandbox":
-    """Return the sandbox for all submissions that a process of the grader runs."""
-    return Sandbox(confinement, disk_bytes)
-
-
 class Sandbox:
     """What submissions share: the worker's code, the data and, where a confinement can take one submission after the
     other, a process that holds torch already.
     """  # noqa: D205
 
-    def __init__(self, confinement: Confinement, disk_bytes: int) -> None:
-        self.confinement, self.disk_bytes = confinement, disk_bytes
+    def __init__(self, confinement: Confinement) -> None:
+        self.confinement = confinement
         self.temporary = tempfile.TemporaryDirectory(prefix="grader-", ignore_cleanup_errors=True)
         self.folder = Path(self.temporary.name)
         for name in ("grader", "resources"):
@@ -306,11 +299,10 @@ class Sandbox:
         libraries = [] if self.confinement.kind in CONTAINERS else library_folders()
         settings = dict(libraries=libraries, forks=self.confinement.forks)
         command = [*self.confinement.python, str(self.folder / "grader" / "worker.py"), json.dumps(settings)]
-        options = dict(stderr=self.complaints, cwd=home, env=environment(home) if is_bare else None)
-        limits = Limits(disk_bytes=self.disk_bytes)
         ours, theirs = socket.socketpair()
         with theirs:
-            self.running = self.confinement.start(command, self.folder, limits, stdin=theirs, stdout=theirs, **options)
+            options = dict(cwd=home, env=environment(home) if is_bare else None, stdin=theirs, stdout=theirs)
+            self.running = self.confinement.start(command, self.folder, Limits(), stderr=self.complaints, **options)
         return ours
 
     def stop(self) -> None:
@@ -326,3 +318,6 @@ class Sandbox:
         self.said = cause_in(self.complaints.read(10_000).decode(errors="replace"))[:300]
         self.complaints.close()
         self.running = None
+
+
+sandbox_for = cache(Sandbox)  # one for all submissions that a process of the grader runs
