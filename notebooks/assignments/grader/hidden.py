@@ -151,7 +151,7 @@ def same_module(cls: object, reference: Callable, draw: Callable, *, times: int 
     """
     for options, x in [_drawn(draw) for _ in range(times)]:
         state = {name: normal(*parameter.shape) for name, parameter in reference(**options).named_parameters()}
-        _compare_module(cls, reference, Case("", (x,), options=options), state, gradients=True)
+        _compare_module(cls, reference, Case("", (x,), options=options), state)
 
 
 # --- what vit_course.checks declares ---------------------------------------------------------------------------------
@@ -169,16 +169,15 @@ def _same_part(subject: object, check: Check) -> None:
     for case in chain(*check.cases):
         drops = case.training and any("dropout" in name for name in case.options)
         case = case if drops else _redrawn(case, check.is_class)  # what dropout leaves is judged for given values only
-        gradients = not case.training
         if not check.is_class:
-            _compare_call(subject, check.reference, case.args, case.kwargs, gradients=gradients)
+            _compare_call(subject, check.reference, case.args, case.kwargs, gradients=True)
             continue
         module = check.reference(**case.options)
         with torch.no_grad():
             case.weights(module)
         weights = {name: parameter.detach() for name, parameter in module.named_parameters()}
         state = weights if drops else {name: _between(x, x.shape) for name, x in weights.items()}
-        _compare_module(subject, check.reference, case, state, gradients=gradients)
+        _compare_module(subject, check.reference, case, state)
 
 
 def _redrawn(case: Case, is_class: bool) -> Case:
@@ -333,12 +332,12 @@ def _compare_call(subject: object, reference: Callable, args: tuple, kwargs: dic
     _compare_gradients(answer, right, rounded, where)
 
 
-def _compare_module(subject: object, reference: Callable, case: Case, state: dict, *, gradients: bool) -> None:
+def _compare_module(subject: object, reference: Callable, case: Case, state: dict) -> None:
     (x,) = case.args
     mode = "in train mode " if case.training else ""
     where = f"{mode}with {_options(case.options)} for input of shape {tuple(x.shape)}"
     details = dict(options=case.options, state=state, x=x, training=case.training)
-    answer, right, rounded = _answers(subject, reference, "module", gradients=gradients, **details)
+    answer, right, rounded = _answers(subject, reference, "module", gradients=not case.training, **details)
     _compare_parameters(answer["parameters"], right["parameters"])
     if answer["frozen"]:
         raise Wrong(f"requires_grad is off for {str(answer['frozen'])[:200]}: it could never be trained")
