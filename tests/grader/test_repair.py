@@ -18,7 +18,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from grader import read_submission
 from grader.read_submission import Unreadable, find_notebook, read_notebook
 from grader.release import TEXT_STUB, graded_edition, student_edition
-from grader.repair import NOT_FOUND, repair
+from grader.repair import NOT_FOUND, Repair
 from grader.source import ASSIGNMENTS, is_test, load_all, nbgrader_of
 
 
@@ -26,7 +26,7 @@ def repaired(source, notebook, tmp_path):
     """Read and repair a notebook as it comes from the disk."""
     path = tmp_path / "assignment_01.ipynb"
     path.write_text(json.dumps(notebook), encoding="utf-8")
-    return repair(source, read_notebook(path))  # the notebook and the notes
+    return Repair(source, read_notebook(path)).result()  # the notebook and the notes
 
 
 def by_name(notebook):

@@ -27,7 +27,7 @@ from grader.gradebook import MARK, ClassFolder
 from grader.pool import grade_one, run_jobs
 from grader.read_submission import MEGABYTES, Unreadable, find_notebook, read_notebook
 from grader.release import graded_edition
-from grader.repair import repair
+from grader.repair import Repair
 from grader.roster import WHICH, is_student_id
 from grader.sandbox import Answer, Result
 from grader.source import ASSIGNMENTS, Source, code_cells, is_test, is_theirs, load, nbgrader_of, tasks
@@ -150,7 +150,7 @@ def prepare(submission: Submission) -> Prepared:
     """Read and repair one submission. Whatever is wrong with it, this returns."""
     try:
         path, notes = find_notebook(submission.folder, submission.source.name)
-        notebook, more = repair(submission.source, read_notebook(path))
+        notebook, more = Repair(submission.source, read_notebook(path)).result()
         own, about_own = own_parts.read(path.parent)
         return Prepared(submission, notebook, notes + more + about_own, own=own)
     except Unreadable as error:

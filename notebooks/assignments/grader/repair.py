@@ -18,17 +18,12 @@ from grader.source import Source, heading_of, is_answer, is_test, is_theirs, nbg
 NOT_FOUND = "The answer was not found in what was handed in. Look it up there by hand, then mark it here."
 
 
-def repair(source: Source, handed: list[HandedCell]) -> tuple[NotebookNode, list[str]]:
-    """Bring a submission into the form that the source has; return it, and what had to be done for it.
+class Repair:
+    """Bring a submission into the form that the source has.
 
     Tests and given cells are the source's own, whatever the submission made of them. Every code cell of the student's
     stays, in the student's order; so does every text. A written answer that is nowhere to be found leaves a line.
     """
-    return _Repair(source, handed).result()
-
-
-class _Repair:
-    """The work of :func:`repair`."""
 
     def __init__(self, source: Source, handed: list[HandedCell]):
         self.source, self.handed, self.notes = source, handed, []
@@ -96,7 +91,7 @@ class _Repair:
     # What comes of it
 
     def result(self) -> tuple[NotebookNode, list[str]]:
-        """Return the repaired notebook, with the notes in the order of the tasks."""
+        """Return the repaired notebook, and what had to be done for it, in the order of the tasks."""
         places = {}  # in which handed cell's place a source cell stands
         for id, cell in self.cells.items():
             if nbgrader_of(cell):
