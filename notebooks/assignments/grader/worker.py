@@ -21,7 +21,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import suppress
 from functools import partialmethod
 from pathlib import Path
 from types import FunctionType
@@ -214,9 +214,8 @@ class Cells:
         import einops.layers.torch  # noqa: F401
         import matplotlib.pyplot
         import torch.utils.data
-        from IPython.core.displayhook import CapturingDisplayHook
-        from IPython.core.displaypub import CapturingDisplayPublisher
         from IPython.core.interactiveshell import InteractiveShell
+        from IPython.utils.capture import capture_output
         from traitlets.config import Config
 
         import grader.answers  # noqa: F401
@@ -226,11 +225,9 @@ class Cells:
         # the plain form of tracebacks: the others take ten seconds over a recursion without end
         config = Config(HistoryManager=dict(enabled=False), InteractiveShell=dict(xmode="Plain"))
         self.shell = shell = InteractiveShell.instance(config=config)
-        self.namespace, self.errors = shell.user_ns, []
+        self.namespace, self.errors, self.capture = shell.user_ns, [], capture_output
         self.made, self.values = {}, {}  # functions and classes; which names of these were values when one was made
         shell._showtraceback = self._keep_error
-        shell.display_pub = CapturingDisplayPublisher()
-        shell.display_trap.hook = CapturingDisplayHook(shell=shell, outputs=shell.display_pub.outputs)
         shell.ask_exit = lambda: None  # go on after exit(): the cells below are run all the same
         builtins.help = pydoc.help  # which Python adds only where it looks for installed packages by itself
         builtins.input = lambda prompt="": ""  # nobody is there to answer
@@ -245,19 +242,17 @@ class Cells:
 
     def run(self, source: str) -> list[list[str]]:
         """Run a cell and return what it shows: lists of a kind of output and its texts."""
-        printed, complained, self.errors = io.StringIO(), io.StringIO(), []
-        displayed = self.shell.display_pub.outputs
-        displayed.clear()
-        with redirect_stdout(printed), redirect_stderr(complained):
+        self.errors = []
+        with self.shell.display_trap, self.capture() as captured:  # the trap first: it would replace what captures
             self.shell.run_cell(source, store_history=True)
         values = {name for name in self.made if not callable(self.namespace.get(name))}
         now = {name: each for name, each in self.namespace.items() if isinstance(each, (FunctionType, type))}
         self.values |= {name: values for name, each in now.items() if self.made.get(name) is not each}
         self.made |= now
-        streams = {"stdout": printed.getvalue(), "stderr": complained.getvalue()}
+        streams = {"stdout": captured.stdout, "stderr": captured.stderr}
         shown = [[name, self._cut(text)] for name, text in streams.items() if text]
         room = self.output_bytes
-        for data in [each["data"] for each in displayed]:
+        for data in [each.data for each in captured.outputs]:
             picture = data.get("image/png", "")
             picture = base64.b64encode(picture).decode() if isinstance(picture, bytes) else str(picture)
             room -= len(picture)
