@@ -110,9 +110,8 @@ def feedback(options: argparse.Namespace) -> None:
             folder.run(GenerateFeedback, student_id=student, assignment_id=assignment)
         except Stop as error:
             failures.append(f"{student}: no page for {assignment}: {error}")
-    rows = report(folder, sources, options.student)[1]
-    marks = [(row.student.id, *mark) for row in rows for mark in row.marks.items()]
-    outdated = [f"{student}: {name}: {NEWER}" for student, name, mark in marks if mark and mark.cause == NEWER]
+    notes = [(row.student.id, note) for row in report(folder, sources, options.student)[1] for note in row.notes]
+    outdated = [f"{student}: {note}" for student, note in notes if note.partition(": ")[2] == NEWER]
     print(f"{len(wanted) - len(failures)} pages in {folder.root / 'feedback'}", *outdated, sep="\n")
     if failures:
         raise Stop("\n".join(failures))
