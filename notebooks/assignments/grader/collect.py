@@ -97,11 +97,13 @@ def contents(download: Path, lines: list[str]) -> Iterator[tuple[str, bytes]]:
     """
     taken = Counter()  # bytes, by the file of the download that they were in
 
-    def read(name: str, outer: str, size: int, open_it: Callable) -> Iterator[tuple[str, bytes]]:
+    def read(name: str, outer: str, size: int, is_link: bool, open_it: Callable) -> Iterator[tuple[str, bytes]]:
         kind = Path(name).suffix.lower()
-        if IGNORED.search(name):
+        if IGNORED.search(name) and not is_link:
             return
         try:
+            if is_link:
+                raise ValueError("it is a link")
             if kind not in (".ipynb", ".py", ".zip"):
                 raise ValueError("it is not a notebook")
             if len(name) > LETTERS:
@@ -130,19 +132,15 @@ def contents(download: Path, lines: list[str]) -> Iterator[tuple[str, bytes]]:
             for member in members:
                 parts = [*around, *re.split(r"[/\\]", member.filename)]
                 name = "/".join(part for part in parts if part not in ("", ".", ".."))
-                if stat.S_ISLNK(member.external_attr >> 16):
-                    lines.append(f"{name}: left out; it is a link.")
-                    continue
-                yield from read(name, outer or name, member.file_size, partial(archive.open, member))
+                is_link = stat.S_ISLNK(member.external_attr >> 16)
+                yield from read(name, outer or name, member.file_size, is_link, partial(archive.open, member))
 
     try:
         if download.is_dir():
             for path in sorted(download.rglob("*")):
                 name = path.relative_to(download).as_posix().replace("\\", "/")
-                if path.is_symlink():
-                    lines.append(f"{name}: left out; it is a link.")
-                elif path.is_file():
-                    yield from read(name, name, path.stat().st_size, partial(path.open, "rb"))
+                if (is_link := path.is_symlink()) or path.is_file():
+                    yield from read(name, name, path.lstat().st_size, is_link, partial(path.open, "rb"))
         else:
             yield from unpack(download)
     except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError) as error:
