@@ -5,10 +5,10 @@ does not, the course's version takes its place, so that an earlier mistake costs
 """
 
 import re
-from collections.abc import Callable, Collection
 from pathlib import Path
 
-from grader import hidden
+from grader import hidden, sandbox
+from grader.confine import Confinement, Limits
 from grader.read_submission import Unreadable, read_text
 
 FILE = "my_vit.py"
@@ -24,13 +24,14 @@ def read(folder: Path) -> tuple[str, list[str]]:
         return "", [f"{FILE} was left out: {unreadable}"]
 
 
-def first_cells(text: str, modules: Collection[str], grade: Callable) -> tuple[list[tuple[int, str]], list[str]]:
+def first_cells(
+    text: str, modules: frozenset[str], limits: Limits, confinement: Confinement
+) -> tuple[list[tuple[int, str]], list[str]]:
     """Return the cell that gives a submission its own parts, if it has any, and a note for each part that is wrong.
 
     Args:
         text: of the file.
-        modules: what the assignment takes from the course, by name.
-        grade: runs cells and hidden tests, as :func:`grader.sandbox.grade` does.
+        modules, limits, confinement: of the submission, as for :func:`grader.sandbox.grade`.
     """
 
     def cell(names: list[str]) -> str:
@@ -42,7 +43,7 @@ def first_cells(text: str, modules: Collection[str], grade: Callable) -> tuple[l
         return [], []
     taken = "\n".join([cell(there), *(f'{name} = mine.part("{name}")' for name in there)])
     tests = {name: f"from grader import hidden\nhidden.{hidden.CHECK_OF_CLASS[name]}({name})" for name in there}
-    result = grade([(0, taken)], tests)
+    result = sandbox.grade([(0, taken)], tests, modules, limits, confinement)
     causes = [f"{each['ename']}: {each['evalue'][:200]}" for each in result.outputs.get(0, []) if "ename" in each]
     causes += [note.removeprefix("cell 0: ") for note in result.notes]
     if causes:

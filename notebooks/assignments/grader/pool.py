@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from functools import partial
 
 import torch
 
@@ -33,9 +32,8 @@ def grade_one(
 ) -> Result:
     """Grade one submission, perhaps with a my_vit.py, on this machine, confined by what the machine has."""
     confinement = confine.choose(unconfined=unconfined)
-    grade = partial(sandbox.grade, modules=modules, limits=limits, confinement=confinement)
-    first, notes = own_parts.first_cells(own, modules, grade)
-    result = grade(first + cells, tests)
+    first, notes = own_parts.first_cells(own, modules, limits, confinement)
+    result = sandbox.grade(first + cells, tests, modules, limits, confinement)
     result.notes[:0] = notes
     return result
 

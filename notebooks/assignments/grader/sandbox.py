@@ -19,7 +19,6 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -68,7 +67,7 @@ class Result:
 def grade(
     cells: list[tuple[int, str]],
     tests: dict[str, str],
-    modules: Collection[str],
+    modules: frozenset[str],
     limits: Limits,
     confinement: Confinement,
 ) -> Result:
@@ -84,7 +83,7 @@ def grade(
     Raises:
         hidden.Fault: no process can be started, or a hidden test is at fault: neither is the submission's doing.
     """
-    submission = _Submission(sandbox_for(confinement), limits, student_package.files(frozenset(modules)), cells)
+    submission = _Submission(sandbox_for(confinement), limits, student_package.files(modules), cells)
     try:
         submission.run_cells()
         for grade_id, code in tests.items():
