@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import stat
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -66,20 +67,20 @@ class Submission:
         return digest.hexdigest()
 
 
-def find_submissions(submitted: Path, sources: dict[str, Source]) -> tuple[list[Submission], list[tuple[str, str]]]:
-    """Return what is to be graded under ``submitted``, and a line for everything else: the folder's name, and why."""
-    found, lines = [], []
+def find_submissions(submitted: Path, sources: dict[str, Source]) -> tuple[list[Submission], dict[str, list[str]]]:
+    """Return what is to be graded under ``submitted``, and by the folder's name why everything else is not."""
+    found, lines = [], defaultdict(list)
     for folder in sorted(submitted.glob("[!.]*")):
         if folder.is_symlink() or not folder.is_dir():
-            lines.append((folder.name, "is a file or a link, not a folder. It was left out; sort it by hand."))
+            lines[folder.name].append("is a file or a link, not a folder. It was left out; sort it by hand.")
         elif not is_student_id(folder.name):
-            lines.append((folder.name, f"is no student id ({WHICH}). Rename the folder; until then its mark is 0."))
+            lines[folder.name].append(f"is no student id ({WHICH}). Rename the folder; until then its mark is 0.")
         else:
             for each in sorted(folder.glob("[!.]*")):
                 if each.name in sources:
                     found.append(Submission(folder.name, sources[each.name], each))
                 else:
-                    lines.append((folder.name, f"{each.name!r} is no assignment of the course. Rename or remove it."))
+                    lines[folder.name].append(f"{each.name!r} is no assignment of the course. Rename or remove it.")
     return found, lines
 
 

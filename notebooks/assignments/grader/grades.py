@@ -58,20 +58,15 @@ def report(
     An assignment counts as soon as somebody has handed it in; a student who is on the roster, in the gradebook, or has
     handed something in.
     """
-    submissions, others = find_submissions(folder.root / "submitted", load_all(folder.sources))
-    digests = {each.name: each.digest for each in submissions}
-    handed_in = {name for _, name in digests}
+    submissions, lines = find_submissions(folder.root / "submitted", load_all(folder.sources))
+    recorded, digests = folder.recorded(), {each.name: each.digest for each in submissions}
     with folder.gradebook() as gradebook:
-        points = {
-            each.name: each.max_score for each in gradebook.assignments if each.submissions or each.name in handed_in
-        }
-    points = {name: points[name] for name in sorted(points) if name in (assignments or points)}
-    recorded, lines, alike, rows = folder.recorded(), defaultdict(list), defaultdict(set), []
-    entries = {name: folder.entry(*name) for name in recorded}
+        points = {each.name: each.max_score for each in gradebook.assignments}
+    handed_in = sorted({name for _, name in {*recorded, *digests}} & points.keys())
+    points = {name: points[name] for name in handed_in if name in (assignments or points)}
+    entries, alike, rows = {name: folder.entry(*name) for name in recorded}, defaultdict(set), []
     for (id, name), entry in entries.items():
         alike[name, entry.get("written") or id].add(id)
-    for name, line in others:
-        lines[name].append(line)
     for id in sorted({*folder.roster, *lines, *(student for student, _ in {*recorded, *digests})}):
         notes = [*lines[id], *["not in students.csv"] * bool(folder.roster and id not in folder.roster)]
         marks = {name: recorded.get((id, name)) for name in points}
