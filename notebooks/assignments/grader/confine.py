@@ -242,10 +242,7 @@ def choose(*, unconfined: bool = False) -> Confinement:
 
 
 def probed(kind: str) -> Confinement:
-    """Return a confinement that was tried on this machine.
-
-    Args:
-        kind: ``"bubblewrap"``, ``"podman"`` or ``"docker"``.
+    """Return a confinement of this kind, which was tried on this machine.
 
     Raises:
         CannotConfine: it does not work here.

@@ -143,11 +143,7 @@ def same_values(
 def same_module(cls: object, reference: Callable, draw: Callable, *, times: int = 4) -> None:
     """Compare a class with a reference in eval mode, with drawn weights; parameters are named as the reference's.
 
-    Args:
-        cls: the student's.
-        reference: the same class, right, on this side.
-        draw: returns constructor options, a dict, and an input.
-        times: how often.
+    The arguments are those of :func:`same_values`, but ``draw`` returns constructor options, a dict, and an input.
     """
     for options, x in [_drawn(draw) for _ in range(times)]:
         state = {name: normal(*parameter.shape) for name, parameter in reference(**options).named_parameters()}

@@ -246,9 +246,7 @@ def abandon() -> None:
 
 
 class Sandbox:
-    """What submissions share: the worker's code, the data and, where a confinement can take one submission after the
-    other, a process that holds torch already.
-    """  # noqa: D205
+    """What submissions share: the worker's code, the data and, where each can be forked, a process that holds torch."""
 
     def __init__(self, confinement: Confinement) -> None:
         self.confinement = confinement

@@ -129,10 +129,7 @@ def close_streams(*descriptors: int) -> None:
 def work(incoming: int, outgoing: int, cells: "Cells", *, is_alone: bool) -> None:
     """Take over the course's package and the limits, run cells and answer requests until the connection is closed.
 
-    Args:
-        incoming, outgoing: descriptors of the connection to the grader.
-        cells: runs the cells.
-        is_alone: whether the process is the first one in a namespace of its own.
+    The process ``is_alone`` if it is the first one in a namespace of its own.
     """
     from grader import answers
     from grader.messages import Connection, Ended, Malformed
