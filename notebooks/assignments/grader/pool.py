@@ -6,7 +6,7 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -38,9 +38,7 @@ def grade_one(
     return result
 
 
-def run_jobs(
-    jobs: dict[object, tuple], workers: int, dask: str = "", work: Callable = grade_one
-) -> Iterator[tuple[object, Result | str]]:
+def run_jobs(jobs: dict[object, tuple], workers: int, dask: str = "") -> Iterator[tuple[object, Result | str]]:
     """Run jobs side by side; yield each one's name with its result, or with a text that says what went wrong.
 
     If a process of the grader's own dies, the jobs that are left run one by one, so that the one to blame is known.
@@ -48,14 +46,14 @@ def run_jobs(
     left = dict(jobs)
     if jobs:
         with _executor(min(workers, len(jobs)), dask) as executor:
-            futures = {executor.submit(work, *job): name for name, job in jobs.items()}
+            futures = {executor.submit(grade_one, *job): name for name, job in jobs.items()}
             for future in as_completed(futures):
                 if not isinstance(future.exception(), BrokenProcessPool):
                     del left[futures[future]]
                     yield futures[future], _outcome(future)
     for name, job in left.items():
         with _executor(1) as executor:
-            yield name, _outcome(executor.submit(work, *job))
+            yield name, _outcome(executor.submit(grade_one, *job))
 
 
 @contextmanager
