@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 HOME = "/submission"  # inside: a folder in memory, the only one that can be written
 SYSTEM = ("/bin", "/lib", "/lib32", "/lib64", "/sbin")  # links into /usr, or folders
@@ -81,8 +82,7 @@ class Confinement:
         """
         with tempfile.TemporaryFile() as file:
             if self.kind == "bubblewrap":
-                file.write(system_call_filter())
-                file.seek(0)
+                write_system_call_filter(file)
                 inside = bubblewrap(inside, folder, limits.disk_bytes, file.fileno())
             elif self.kind in CONTAINERS:
                 inside = container(self.kind, inside, folder, limits)
@@ -163,9 +163,8 @@ def bubblewrap(inside: Sequence[str], folder: str | Path, disk_bytes: int, filte
     return [*command, "--", *inside]
 
 
-@functools.cache
-def system_call_filter() -> bytes:
-    """Return a seccomp program that answers "not permitted" to what is ``FORBIDDEN``.
+def write_system_call_filter(file: BinaryIO) -> None:
+    """Write a seccomp program that answers "not permitted" to what is ``FORBIDDEN``.
 
     The same holds for ``prlimit`` of other processes, for anonymous memory that processes share, and for sockets that
     read packets, whose buffers nobody counts.
@@ -180,10 +179,8 @@ def system_call_filter() -> bytes:
     program.add_rule(refused, "socket", pyseccomp.Arg(0, pyseccomp.EQ, socket.AF_PACKET))
     shared = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS
     program.add_rule(refused, "mmap", pyseccomp.Arg(3, pyseccomp.MASKED_EQ, shared, shared))
-    with tempfile.TemporaryFile() as file:
-        program.export_bpf(file)
-        file.seek(0)
-        return file.read()
+    program.export_bpf(file)
+    file.seek(0)
 
 
 def environment(home: str = HOME) -> dict[str, str]:
