@@ -41,9 +41,6 @@ def __getattr__(name):
         raise AttributeError(name)
     return lambda *args, **kwargs: "not run while grading"
 """
-CHECKS = f'''"""In place of the checks of the course: while marks are given, every one says so and checks nothing."""
-
-{NOT_RUN}'''
 MINE = '''"""In place of the reader's own model: the parts of a handed-in my_vit.py that passed their hidden test."""
 
 import vit_course
@@ -65,7 +62,7 @@ def part(name):
     return own[name] if name in own else getattr(vit_course, name)
 
 '''
-STAND_INS = dict(checks=CHECKS, mine=MINE + NOT_RUN)
+STAND_INS = dict(checks=NOT_RUN, mine=MINE + NOT_RUN)  # while marks are given, every check says so, and checks nothing
 
 
 @cache
