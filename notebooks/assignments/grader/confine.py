@@ -138,11 +138,9 @@ def bubblewrap(inside: Sequence[str], folder: str | Path, disk_bytes: int, filte
     for namespace in ("ipc", "pid", "net", "uts", "cgroup-try", *([] if is_root else ["user"])):
         command.append(f"--unshare-{namespace}")
     command += ["--ro-bind", "/usr", "/usr"]
-    for path in map(Path, SYSTEM):
-        if path.is_symlink():
-            command += ["--symlink", os.readlink(path), str(path)]
-        elif path.exists():
-            command += ["--ro-bind", str(path), str(path)]
+    for path in SYSTEM:
+        command += ["--symlink", os.readlink(path)] if os.path.islink(path) else ["--ro-bind-try", path]
+        command.append(path)
     python = [sys.base_prefix, sysconfig.get_path("stdlib"), *library_folders()]
     shown = list(dict.fromkeys([*FILES, *python, str(folder)]))
     for parent in sorted({str(parent) for path in shown for parent in Path(path).parents} - {"/", "/usr"}):
