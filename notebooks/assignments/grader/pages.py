@@ -40,15 +40,13 @@ def _is_allowed(tag: str, name: str, value: str) -> bool:
     return name in OTHERS.get(tag, ()) or (tag in MATH and name in ("mathvariant", "stretchy", "width"))
 
 
-class Renderer(IPythonRenderer):
+class _Renderer(IPythonRenderer):
     """Render Markdown with formulas as MathML; a formula that cannot be converted is shown as it was written."""
 
     def inline_math(self, body: str) -> str:
-        """Render a formula in a line."""
         return _formula(body, False) or super().inline_math(body)
 
     def block_math(self, body: str) -> str:
-        """Render a formula of its own."""
         return _formula(body, True) or super().block_math(body)
 
 
@@ -63,7 +61,7 @@ def _formula(body: str, is_block: bool) -> str:
 def markdown2html(context: Mapping, source: str) -> str:
     """Render a cell's text without scripts, forms, foreign pictures, and names that the page itself uses."""
     attachments = context.get("cell", {}).get("attachments", {})
-    renderer = Renderer(escape=False, attachments=attachments, exclude_anchor_links=True)
+    renderer = _Renderer(escape=False, attachments=attachments, exclude_anchor_links=True)
     as_it_is = f"<pre>{html.escape(source)}</pre>"
     is_long = len(source) > LENGTH or re.search(rf"\s{{{GAP}}}", source)
     if is_long or len(re.findall("<[a-z]", source, re.IGNORECASE)) > ELEMENTS:

@@ -16,13 +16,12 @@ TEXT_STUB = "YOUR ANSWER HERE"
 STUBS = Config(ClearSolutions=dict(code_stub=dict(python=CODE_STUB), text_stub=TEXT_STUB))
 
 
-class KeepMetadata(Preprocessor):
+class _KeepMetadata(Preprocessor):
     """Keep of a cell's metadata what nbgrader needs, and of a given cell's text no empty lines at its end."""
 
     enabled = True
 
     def preprocess_cell(self, cell: NotebookNode, resources: dict, index: int) -> tuple[NotebookNode, dict]:
-        """Tidy one cell."""
         kept = ("nbgrader", "deletable", "editable")
         cell.metadata = nbformat.from_dict({key: cell.metadata[key] for key in kept if key in cell.metadata})
         cell.source = cell.source.rstrip("\n")
@@ -31,7 +30,7 @@ class KeepMetadata(Preprocessor):
 
 # nbgrader's GenerateAssignment keeps the cells in the gradebook between the two; with hidden tests, to restore them
 TO_GRADE = (steps.LockCells, steps.ClearSolutions, steps.ClearOutput, steps.CheckCellMetadata, steps.ComputeChecksums)
-TO_STUDENT = (steps.ClearHiddenTests, KeepMetadata, steps.ComputeChecksums, steps.CheckCellMetadata)
+TO_STUDENT = (steps.ClearHiddenTests, _KeepMetadata, steps.ComputeChecksums, steps.CheckCellMetadata)
 
 
 def graded_edition(source: Source) -> NotebookNode:

@@ -52,7 +52,7 @@ class Result:
     """What came of a submission.
 
     Args:
-        outputs: by the index of the cell, in notebook format: streams, errors, plain text and PNG pictures only.
+        outputs: by the number of the cell, in notebook format: streams, errors, plain text and PNG pictures only.
         answers: verdicts by ``grade_id``. Messages hold text of the student's; escape it where it is shown as HTML.
         notes: lines about cells that were stopped.
         seconds: processor time of the submission's processes.
@@ -74,7 +74,7 @@ def grade(
     """Run the cells of a submission, then the hidden tests.
 
     Args:
-        cells: index and source of every code cell that is to be run, in order; test cells left out.
+        cells: number and source of every code cell that is to be run, in order; test cells left out.
         tests: the code of the hidden tests by ``grade_id``; it is run here.
         modules: what the assignment imports from the package, by name; nothing else of it exists for the student.
         limits: what the submission may use.
@@ -113,28 +113,28 @@ class _Submission:
         while self.result.seconds < self.limits.total_seconds:
             seconds = self.limits.total_seconds - self.result.seconds
             self.process = Process(self.sandbox, self.limits, self.package, seconds)
-            if all(self._run_cell(index, source) for index, source in self.cells):
+            if all(self._run_cell(number, source) for number, source in self.cells):
                 return True
         self._note(f"the submission was stopped after {self.limits.total_seconds:g} s in all")
         return False
 
-    def _run_cell(self, index: int, source: str) -> bool:
+    def _run_cell(self, number: int, source: str) -> bool:
         try:
             reply = self.process.request({"cell": source}, self.limits.cell_seconds)
         except Stopped as stopped:
             self.end()
-            self._note(f"cell {index}: {stopped}")
-            self.result.outputs[index] = [stream("stderr", f"This cell was not finished: {stopped}.\n")]
-            later = [cell for cell in self.cells if cell[0] > index]
-            self.cells = [cell for cell in self.cells if cell[0] < index]
+            self._note(f"cell {number}: {stopped}")
+            self.result.outputs[number] = [stream("stderr", f"This cell was not finished: {stopped}.\n")]
+            later = [cell for cell in self.cells if cell[0] > number]
+            self.cells = [cell for cell in self.cells if cell[0] < number]
             self.cell_restarts -= 1
             if self.cell_restarts >= 0:
                 self.cells += later
             elif later:
-                self._note(f"the cells after cell {index} were not run: too many were stopped")
+                self._note(f"the cells after cell {number} were not run: too many were stopped")
             return False
-        if index not in self.result.outputs:
-            self.result.outputs[index], self.room = outputs_of(reply.get("shown"), self.room)
+        if number not in self.result.outputs:
+            self.result.outputs[number], self.room = outputs_of(reply.get("shown"), self.room)
         return True
 
     def _note(self, line: str) -> None:
