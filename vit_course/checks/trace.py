@@ -24,19 +24,27 @@ def _tensors(values: Iterable) -> list[Tensor]:
 
 
 class Recorder(TorchFunctionMode):
-    """Keeps a copy of every tensor that goes through torch and has one of the sizes that are looked for, or any.
+    """Notes the functions of torch that are called, and copies every tensor of one of these sizes, or of any size.
 
-    Notes the names of the functions too.
+    Attributes:
+        names: of the functions.
+        seen: the copies, each with what :func:`_size` gives of it.
+        stop: the error of a function that stops, and the first tensor that it was given.
     """
 
     def __init__(self, sizes: set[int] | None = None) -> None:
         super().__init__()
         self.sizes, self.seen, self.names = sizes, [], set()
+        self.stop: tuple[str, Tensor | None] = "", None
         self.known: dict[tuple[int, int], Tensor] = {}  # by identity and version; kept, so that no other gets its id
 
     def __torch_function__(self, func: Callable, types: tuple, args: tuple = (), kwargs: dict | None = None) -> object:
-        """Run the function, and keep what it takes and gives."""
-        out = func(*args, **(kwargs or {}))
+        """Run the function, and keep what it takes and gives, or its error."""
+        try:
+            out = func(*args, **(kwargs or {}))
+        except Exception as error:
+            self.stop = str(error), next(iter(_tensors(args)), None)
+            raise
         self.names.add(func.__name__)
         for tensor in _tensors([*args, out]):
             key = id(tensor), tensor._version
@@ -85,25 +93,11 @@ def never_seeds(says: str, call: Callable[[Callable], object]) -> Callable:
     return behavior
 
 
-class Stop(TorchFunctionMode):
-    """Keeps the error of one of torch's operations, and the first tensor that the operation was given."""
-
-    error: tuple[str, Tensor | None] = "", None
-
-    def __torch_function__(self, func: Callable, types: tuple, args: tuple = (), kwargs: dict | None = None) -> object:
-        """Run the function, and note its error."""
-        try:
-            return func(*args, **(kwargs or {}))
-        except Exception as error:
-            self.error = str(error), next(iter(_tensors(args)), None)
-            raise
-
-
 def stop_of(run: Callable[[], object]) -> tuple[str, Tensor | None]:
     """Return where code stops: the error and its tensor; without a tensor if none of torch's operations does."""
-    with suppress(Exception), Stop() as stop:
+    with suppress(Exception), Recorder(sizes=set()) as recorder:
         run()
-    return stop.error
+    return recorder.stop
 
 
 def _size(tensor: Tensor) -> float:
