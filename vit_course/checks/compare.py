@@ -181,15 +181,15 @@ def other_kind(actual: object, expected: object) -> str:
     return "wrong_shape" if isinstance(actual, Tensor) else "kind"  # a number has axes in one of them
 
 
-def fact(tried: Sequence) -> str:
+def fact(trials: Sequence) -> str:
     """Return what all results have in common with what is wanted, if the evidence is clear; else "".
 
     Args:
-        tried: :class:`vit_course.checks.declare.Tried`; their cases' tensors tell whether values were only reshaped.
+        trials: :class:`vit_course.checks.declare.Trial`; their cases' tensors tell whether values were only reshaped.
     """
-    if not all(is_array(one.wanted) and alike(one.came, one.wanted) for one in tried):
+    if not all(is_array(one.wanted) and alike(one.came, one.wanted) for one in trials):
         return ""
-    pairs = [(as_tensor(one.came).detach(), as_tensor(one.wanted)) for one in tried]
+    pairs = [(as_tensor(one.came).detach(), as_tensor(one.wanted)) for one in trials]
     if not all(r.numel() == e.numel() >= 4 for r, e in pairs):
         return ""
     if all(same(r.reshape(e.shape), e) for r, e in pairs):
@@ -199,7 +199,7 @@ def fact(tried: Sequence) -> str:
     if any(all(same(r.permute(order), e) for r, e in pairs) for order in orders):
         return sentence("facts.axes")
     if all(same(r.flatten().sort().values, e.flatten().sort().values) for r, e in pairs):
-        given = [map(as_tensor, filter(is_array, one.case.args)) for one in tried]
+        given = [map(as_tensor, filter(is_array, one.case.args)) for one in trials]
         reshaped = all(
             any(same(r.flatten(), arg.flatten()) for arg in args) for (r, _), args in zip(pairs, given, strict=True)
         )

@@ -14,14 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from vit_course.checks import compare, modules
-from vit_course.checks.compare import (
-    describe,
-    duplicate,
-    formula,
-    named,
-    same,
-    unchanged,
-)
+from vit_course.checks.compare import describe, duplicate, formula, named, same, unchanged
 from vit_course.checks.dropout import Draws
 from vit_course.checks.learner import check, running
 from vit_course.checks.modules import Mapping
@@ -136,20 +129,32 @@ class Check:
 
     def verify(self, subject: Callable, mapping: Mapping = None) -> None:
         """Raise ``CheckFailed`` if anything is wrong."""
-        trial = Trial(self, subject, mapping)
-        trial.prepare()
+        if self.twin:
+            self.accepts(subject)
         behaving = subject if self.is_class else guarded(subject)
         for behavior in self.before:
             behavior(behaving, mapping)
+        passed: list[Trial] = []
         for group in self.cases:
-            trial.judge(group)
-            trial.passed += [case.label for case in group]
+            trials = [Trial(self, subject, mapping, case) for case in group]
+            judge(trials, passed)
+            passed += trials
+        first = passed[0]
         if self.run is Check.run:
-            trial.second_call(self.cases[0][0])
+            first.second_call()
             if self.has_gradients:
-                trial.gradients(self.cases[0][0])
+                first.gradients()
         for behavior in self.behaviors:
             behavior(behaving, mapping)
+
+    def accepts(self, subject: Callable) -> None:
+        """Check what can be seen before anything runs."""
+        if self.is_class and isinstance(subject, nn.Module):
+            raise fail("declare.instance")
+        for case in chain(*self.cases):
+            modules.takes(subject, self.reference, case.options | case.kwargs)
+        if self.is_class:
+            modules.independent_instances(subject, self.cases[0][0].options)
 
 
 def guarded(function: Callable, label: str = "") -> Callable:
@@ -172,19 +177,31 @@ def guarded(function: Callable, label: str = "") -> Callable:
     return ask
 
 
+RIGHT = namespace()
+
+
 @dataclass
-class Tried:
-    """A case, with the course's module for it if a class is checked, and what came from the learner's code."""
+class Trial:
+    """A case, tried on a learner's function or class, and what came."""
 
     check: Check
+    subject: Callable
+    mapping: Mapping
     case: Case
-    module: nn.Module | None
     came: object = None
+
+    @cached_property
+    def right(self) -> nn.Module:
+        """The course's module for the case."""
+        module = self.check.reference(**self.case.options)
+        with torch.no_grad():
+            self.case.weights(module)
+        return module.requires_grad_(True).train(self.case.training)
 
     def __call__(self, twins: dict[str, object]) -> object:
         """Return the result of the right one among these twins, as it is compared."""
         twin = twins.get(self.check.twin, self.check.reference)
-        called = twin if self.module is None else partial(twin, self.module)
+        called = partial(twin, self.right) if self.check.is_class else twin
         return self.case.shows(self.check.run(called, self.case))
 
     @cached_property
@@ -198,138 +215,36 @@ class Tried:
         """Whether something else came."""
         return not same(self.came, self.wanted)
 
+    def loaded(self) -> nn.Module:
+        """Return the learner's module with the course's parameters, in eval mode."""
+        mine = modules.build(self.subject, self.case.options).eval()
+        try:
+            modules.load(mine, self.right.state_dict(), self.mapping, self.case)
+        except CheckFailed:
+            modules.made_in_forward(mine, self.case.args[0])
+            raise
+        return mine
 
-RIGHT = namespace()
-
-
-class Trial:
-    """One run of a check on a learner's function or class."""
-
-    def __init__(self, declared: Check, subject: Callable, mapping: Mapping) -> None:
-        self.check, self.subject, self.mapping = declared, subject, mapping
-        self.rights: dict[int, nn.Module] = {}
-        self.passed: list[str] = []
-
-    def prepare(self) -> None:
-        """Check what can be seen before anything runs."""
-        if not self.check.twin:
-            return
-        if self.check.is_class and isinstance(self.subject, nn.Module):
-            raise fail("declare.instance")
-        for case in chain(*self.check.cases):
-            modules.takes(self.subject, self.check.reference, case.options | case.kwargs)
-        if self.check.is_class:
-            modules.independent_instances(self.subject, self.check.cases[0][0].options)
-
-    def right(self, case: Case) -> nn.Module:
-        """Return the course's module for a case."""
-        if id(case) not in self.rights:
-            module = self.check.reference(**case.options)
-            with torch.no_grad():
-                case.weights(module)
-            self.rights[id(case)] = module.requires_grad_(True).train(case.training)
-        return self.rights[id(case)]
-
-    def learners(self, case: Case) -> object:
+    def learners(self) -> object:
         """Run the learner's code."""
+        case = self.case
         is_said = self.check.twin or case.label.endswith(")")
         given = "" if is_said else f", {' and '.join(map(named, case.args))}"
         doing = sentence("declare.on", case=case.label + given)
-        mine = self.loaded(case).train(case.training) if self.check.is_class else self.subject
+        mine = self.loaded().train(case.training) if self.check.is_class else self.subject
         with running(doing), torch.no_grad():
             result = self.check.run(guarded(mine, case.label), case)
         return case.shows(result) if isinstance(result, Tensor) else result
 
-    def tried(self, case: Case) -> Tried:
-        """Return a case before the learner's code is tried on it."""
-        return Tried(self.check, case, self.right(case) if self.check.is_class else None)
-
-    def judge(self, cases: Sequence[Case]) -> None:
-        """Compare a group of cases, and name what is wrong."""
-        group, stopped = [], None
-        for case in cases:
-            tried = self.tried(case)
-            try:
-                tried.came = self.learners(case)
-            except CheckFailed as failure:
-                stopped = failure
-                break
-            group.append(tried)
-        right = ", ".join(self.passed + [tried.case.label for tried in group if not tried.wrong])
-        if any(tried.wrong for tried in group):
-            self.explain(group, right)
-        if stopped:
-            self.explain_stop(tried, group, stopped)
-            raise fail("declare.right_but", right=right, failure=stopped) if right else stopped from stopped.__cause__
-
-    def explain_stop(self, tried: Tried, before: Sequence[Tried], stopped: CheckFailed) -> None:
-        """Raise ``CheckFailed`` with the mistake whose edited twin stops at the same operation on the same values."""
-        stop = stop_of(lambda: self.learners(tried.case))
-        known = [mistake for mistake in self.check.known(drawn=tried.case.training) if not mistake.fields]
-        results = [(lambda twins: stop_of(lambda: tried(twins)), stop), *((other, other.came) for other in before)]
-        if found := stop[1] is not None and explanation(known, results, most_calls=MOST_CALLS // 5):
-            raise _named(found, tried, str(stopped)) from stopped.__cause__
-
-    def explain(self, group: Sequence[Tried], right: str) -> None:
-        """Raise ``CheckFailed`` with the mistakes that explain the values, or with how far they are right."""
-        wrong = [tried for tried in group if tried.wrong]
-        first, case, came, wanted = wrong[0], wrong[0].case, wrong[0].came, wrong[0].wanted
-        if self.check.is_class and not case.fault:
-            modules.made_in_forward(self.loaded(case), case.args[0])
-            modules.random_in_eval(self.loaded(case), case.args[0])
-        at = f"{case.label}: {_difference(came, wanted, case)}"
-        if isinstance(came, Draws) and len(came.pairs) == 1 and any(self.learners(case) != came for _ in range(20)):
-            raise fail("dropout.whole", at)  # a single level, and another one in a further call
-        order = sorted(group, key=lambda tried: (not tried.wrong, getattr(tried.came, "numel", lambda: 0)()))
-        stages = self.check.stages if not any(tried.case.training for tried in order) else ()
-        runs = [lambda tried=tried: self.learners(tried.case) for tried in order]
-        progress, found = cache(lambda: Progress(stages, order, runs)), ()
-        repeats = isinstance(came, Draws) or same(*map(without_nan, (self.learners(case), came)))
-        if repeats:  # no mistake explains random values
-            earlier = map(self.tried, self.check.cases[0] if self.passed else [])
-            found = explanation(
-                self.check.known(drawn=case.training),
-                [*((tried, tried.came) for tried in order), *((tried, tried.wanted) for tried in earlier)],
-                most=self.check.most,
-                most_calls=self.check.most_calls // (20 if case.training else 1),
-                rank=lambda notes: progress().rank(notes),
-            )
-        if found and ".symptom" in found[0].id and len(found) == 1:  # the code as it came
-            raise NotWritten(sentence("declare.not_repaired", symptom=told(found, first)))
-        if found:
-            raise _named(found, first, at)
-        shared = isinstance(came, Draws) and set(came.shared) > set(wanted.shared)
-        if shared and came.levels().keys() == wanted.levels().keys():
-            raise fail("dropout.shared", at, axis=came.shared[0])
-        if case.fault:
-            raise fail(case.fault, at)
-        if key := compare.other_kind(came, wanted):
-            raise fail(f"declare.{key}", at, came=type(came).__name__)
-        lines = [_parts(group)] if isinstance(wanted, dict) else []
-        lines += [sentence("declare.right_for", right=right, wrong=case.label)] if right else []
-        lines = [line for line in [*lines, compare.fact(wrong), progress().says()] if line]
-        vague = "wrong_shape" if getattr(came, "shape", ()) != getattr(wanted, "shape", ()) else "wrong_values"
-        raise CheckFailed("\n  ".join([*(lines or [sentence(f"declare.{vague}")]), at]))
-
-    def loaded(self, case: Case) -> nn.Module:
-        """Return the learner's module with the course's parameters, in eval mode."""
-        mine = modules.build(self.subject, case.options).eval()
-        try:
-            modules.load(mine, self.right(case).state_dict(), self.mapping, case)
-        except CheckFailed:
-            modules.made_in_forward(mine, case.args[0])
-            raise
-        return mine
-
-    def both(self, case: Case) -> tuple[Callable, Callable]:
+    def both(self) -> tuple[Callable, Callable]:
         """Return the learner's code and the right one; for a class, an instance of each with the same parameters."""
         if self.check.is_class:
-            return self.loaded(case), deepcopy(self.right(case))
+            return self.loaded(), deepcopy(self.right)
         return self.subject, self.check.reference
 
-    def second_call(self, case: Case) -> None:
+    def second_call(self) -> None:
         """Check a second call with other values; a class gets new weights for it, in the same instance."""
-        mine, right = self.both(case)
+        case, (mine, right) = self.case, self.both()
         with running(sentence("modules.on_second_call")), torch.no_grad():
             first = mine(*map(duplicate, case.args), **case.kwargs)
             kept = duplicate(first)
@@ -344,14 +259,14 @@ class Trial:
         if not unchanged(kept, first):
             raise fail("modules.overwritten")
 
-    def gradients(self, case: Case) -> None:
+    def gradients(self) -> None:
         """Check the gradients of all arguments that the right result has some for, and that one reaches a parameter."""
-        mine, right = self.both(case)
+        mine, right = self.both()
         parameters = [each for each in mine.parameters() if each.requires_grad] if self.check.is_class else []
-        wanted, came = _gradients(right, case, []), {}
+        wanted, came = _gradients(right, self.case, []), {}
         if wanted:
             with running(sentence("modules.with_gradients")):
-                came = _gradients(mine, case, parameters)
+                came = _gradients(mine, self.case, parameters)
         names = list(inspect.signature(self.check.reference).parameters)
         if self.check.is_class:
             names = [sentence("modules.input")]
@@ -361,6 +276,74 @@ class Trial:
         for place, gradient in wanted.items():
             if not same(came[place], gradient):
                 raise fail("declare.wrong_gradient", describe(came[place], gradient), name=names[place])
+
+
+def judge(trials: Sequence[Trial], passed: Sequence[Trial]) -> None:
+    """Compare the cases of a group, and name what is wrong; the groups before it have ``passed``."""
+    group, stopped = [], None
+    for trial in trials:
+        try:
+            trial.came = trial.learners()
+        except CheckFailed as failure:
+            stopped = failure
+            break
+        group.append(trial)
+    right = ", ".join(each.case.label for each in [*passed, *group] if not each.wrong)
+    if any(each.wrong for each in group):
+        _explain(group, passed, right)
+    if stopped:
+        _explain_stop(trial, group, stopped)
+        raise fail("declare.right_but", right=right, failure=stopped) if right else stopped from stopped.__cause__
+
+
+def _explain_stop(trial: Trial, before: Sequence[Trial], stopped: CheckFailed) -> None:
+    """Raise ``CheckFailed`` with the mistake whose edited twin stops at the same operation on the same values."""
+    stop = stop_of(trial.learners)
+    known = [mistake for mistake in trial.check.known(drawn=trial.case.training) if not mistake.fields]
+    results = [(lambda twins: stop_of(lambda: trial(twins)), stop), *((other, other.came) for other in before)]
+    if found := stop[1] is not None and explanation(known, results, most_calls=MOST_CALLS // 5):
+        raise _named(found, trial, str(stopped)) from stopped.__cause__
+
+
+def _explain(group: Sequence[Trial], passed: Sequence[Trial], right: str) -> None:
+    """Raise ``CheckFailed`` with the mistakes that explain the values, or with how far they are right."""
+    wrong = [trial for trial in group if trial.wrong]
+    first, check, case, came, wanted = wrong[0], wrong[0].check, wrong[0].case, wrong[0].came, wrong[0].wanted
+    if check.is_class and not case.fault:
+        modules.made_in_forward(first.loaded(), case.args[0])
+        modules.random_in_eval(first.loaded(), case.args[0])
+    at = f"{case.label}: {_difference(came, wanted, case)}"
+    if isinstance(came, Draws) and len(came.pairs) == 1 and any(first.learners() != came for _ in range(20)):
+        raise fail("dropout.whole", at)  # a single level, and another one in a further call
+    order = sorted(group, key=lambda trial: (not trial.wrong, getattr(trial.came, "numel", lambda: 0)()))
+    stages = check.stages if not any(trial.case.training for trial in order) else ()
+    progress, found = cache(lambda: Progress(stages, order, [trial.learners for trial in order])), ()
+    repeats = isinstance(came, Draws) or same(*map(without_nan, (first.learners(), came)))
+    if repeats:  # no mistake explains random values
+        earlier = passed[: len(check.cases[0])]
+        found = explanation(
+            check.known(drawn=case.training),
+            [*((trial, trial.came) for trial in order), *((trial, trial.wanted) for trial in earlier)],
+            most=check.most,
+            most_calls=check.most_calls // (20 if case.training else 1),
+            rank=lambda notes: progress().rank(notes),
+        )
+    if found and ".symptom" in found[0].id and len(found) == 1:  # the code as it came
+        raise NotWritten(sentence("declare.not_repaired", symptom=told(found, first)))
+    if found:
+        raise _named(found, first, at)
+    shared = isinstance(came, Draws) and set(came.shared) > set(wanted.shared)
+    if shared and came.levels().keys() == wanted.levels().keys():
+        raise fail("dropout.shared", at, axis=came.shared[0])
+    if case.fault:
+        raise fail(case.fault, at)
+    if key := compare.other_kind(came, wanted):
+        raise fail(f"declare.{key}", at, came=type(came).__name__)
+    lines = [_parts(group)] if isinstance(wanted, dict) else []
+    lines += [sentence("declare.right_for", right=right, wrong=case.label)] if right else []
+    lines = [line for line in [*lines, compare.fact(wrong), progress().says()] if line]
+    vague = "wrong_shape" if getattr(came, "shape", ()) != getattr(wanted, "shape", ()) else "wrong_values"
+    raise CheckFailed("\n  ".join([*(lines or [sentence(f"declare.{vague}")]), at]))
 
 
 def _named(mistakes: Sequence[Mistake], run: Callable[[dict], object], at: str) -> CheckFailed:
@@ -398,10 +381,10 @@ def _difference(came: object, wanted: object, case: Case) -> str:
     return text
 
 
-def _parts(group: Sequence[Tried]) -> str:
+def _parts(group: Sequence[Trial]) -> str:
     """Say which of several results are right in every case."""
     names = list(group[0].wanted)
-    right = [all(same(tried.came[name], tried.wanted[name]) for tried in group) for name in names]
+    right = [all(same(trial.came[name], trial.wanted[name]) for trial in group) for name in names]
     if not any(right):
         return sentence("declare.first_part", part=names[0])
     told = {answer: ", ".join(name for name, of in zip(names, right, strict=True) if of is answer) for answer in right}
