@@ -32,8 +32,7 @@ class Loaded:
         self.text, self.path, self.trouble = text, path, trouble
         self.kept: list[str] = []
         self.problems: dict[str, str] = {}
-        self.mixed: dict[str, set[str]] = {}  # which of the reader's parts are in a part
-        self.failing: dict[str, set[str]] = {}  # which of them would be, if they passed their checks
+        self.written: dict[str, set[str]] = {}  # which of the parts that a part is made of the reader has written
         self.prints: dict[str, str] = {}  # fingerprints of the kept parts
         self.namespace = {"__name__": "my_vit"} | {name: part.reference for name, part in PARTS.items()}
         self.definitions = file.definitions(text)
@@ -59,12 +58,11 @@ class Loaded:
         """Put a part into the namespace: the reader's if it passes its check, the course's otherwise."""
         if name in self.definitions and not self.trouble:
             source = file.text_of_definition(self.text, self.definitions[name])
-            uses = self.parts_in(source) - {name}
             try:
                 self.run([self.definitions[name]])
                 self.check(name, source)
                 self.kept.append(name)
-                self.mixed[name], self.failing[name] = uses | {name}, self.through(self.failing, source)
+                self.written[name] = self.written_in(source) | {name}
                 return
             except CheckFailed as failure:
                 self.problems[name] = str(failure)
@@ -72,9 +70,8 @@ class Loaded:
                 self.problems[name] = sentence("mine.stopped", error=type(error).__name__, what=error)
         reference = PARTS[name].reference
         source = inspect.getsource(reference)
-        self.mixed[name] = self.parts_in(source) - {name}
-        self.failing[name] = self.through(self.failing, source) | {name} & self.problems.keys()
-        if self.mixed[name]:  # the course's source, with the reader's parts in it
+        self.written[name] = self.written_in(source) | {name} & self.problems.keys()
+        if self.written[name].intersection(self.kept):  # the course's source, with the reader's parts in it
             names = vars(sys.modules[reference.__module__]) | {part: self.namespace[part] for part in PARTS}
             names["__name__"] = "my_vit"
             exec(compile(source, inspect.getsourcefile(reference), "exec"), names)
@@ -82,13 +79,9 @@ class Loaded:
             reference.of_the_course = True
         self.namespace[name] = reference
 
-    def parts_in(self, source: str) -> set[str]:
-        """Return which of the reader's parts a source uses, at first hand or through other parts."""
-        return self.through(self.mixed, source) & set(self.kept)
-
-    def through(self, parts_of: dict[str, set[str]], source: str) -> set[str]:
-        """Return the parts of all parts that a source names."""
-        return set().union(*(parts_of.get(name, ()) for name in names_in(source)))
+    def written_in(self, source: str) -> set[str]:
+        """Return which parts that the reader has written a source uses, at first hand or through other parts."""
+        return set().union(*(self.written.get(name, ()) for name in names_in(source)))
 
     def check(self, name: str, source: str) -> None:
         """Run a part's check, unless this source has passed it before."""
@@ -117,11 +110,12 @@ class Loaded:
             return sentence("mine.trouble", name=name, trouble=self.trouble)
         if name in self.problems:
             return sentence("mine.no_longer", name=name, problem=self.problems[name])
-        yours = [each for each in PARTS if each in self.mixed.get(name, ())]
+        written = self.written.get(name, ())
+        yours, failing = ([each for each in parts if each in written] for parts in (self.kept, self.problems))
         kind = "yours" if name in self.kept else "mixed" if yours else "courses"
         said = sentence(f"mine.{kind}", name=name, yours=listed(yours))
-        for part in [each for each in PARTS if each in self.failing.get(name, ())][:1]:
-            said += sentence("mine.failing", part=part, problem=self.problems[part])
+        if failing:
+            said += sentence("mine.failing", part=failing[0], problem=self.problems[failing[0]])
         return said
 
 
