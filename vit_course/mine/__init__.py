@@ -47,14 +47,8 @@ def keep(subject: Callable) -> Verdict:
     from IPython.display import display
 
     display(verdict)  # at once: a cell shows only its last value, and may keep several parts
-    return Told(verdict, state=verdict.state)
-
-
-class Told(Verdict):
-    """A verdict that the notebook has shown already."""
-
-    def _ipython_display_(self) -> None:
-        pass
+    verdict._ipython_display_ = lambda: None  # shown already
+    return verdict
 
 
 def _checked_and_kept(name: str, subject: Callable) -> Verdict:

@@ -59,12 +59,9 @@ def with_part(text: str, part: Source) -> str:
 
 def _users_of(text: str, name: str) -> list[str]:
     """Return what uses a name, in the order of the file."""
-    users = [
-        (node.lineno, user)
-        for user, node in definitions(text).items()
-        if user != name and name in names_in(text_of_definition(text, node))
-    ]
-    return [user for _, user in sorted(users)]
+    found = definitions(text)
+    users = [user for user in found if user != name and name in names_in(text_of_definition(text, found[user]))]
+    return sorted(users, key=lambda user: found[user].lineno)
 
 
 def _with_definition(text: str, name: str, source: str, users: Sequence[str] = ()) -> str:
