@@ -154,10 +154,9 @@ def duplicate(value: object) -> object:
 
 def unchanged(before: object, after: object) -> bool:
     """Whether a copy that was handed over is still as it was, bit by bit."""
-    if isinstance(before, dict):
-        return before.keys() == after.keys() and all(unchanged(before[key], after[key]) for key in before)
-    if isinstance(before, (list, tuple)):
-        return len(before) == len(after) and all(map(unchanged, before, after))
+    if isinstance(before, (dict, list, tuple)):
+        pairs = _pairs(before, after)
+        return pairs is not None and all(unchanged(*pair) for pair in pairs.values())
     if is_array(before):
         before, after = as_tensor(before), as_tensor(after)
         same_shape = before.shape == after.shape

@@ -187,14 +187,11 @@ def explanation(
     def together() -> Iterator[tuple[Mistake, ...]]:
         ranks = {mistake.id: rank(notes.get(mistake.id, [])) for mistake in mistakes}
         ordered = sorted(mistakes, key=lambda mistake: ranks[mistake.id])
-        apart = {(a.id, b.id) for a, b in combinations(ordered, 2) if compatible(a, b)}
         for count in range(2, most + 1):
             places = sorted(combinations(range(len(ordered)), count), key=sum)
-            found = [[ordered[k] for k in chosen] for chosen in places]
+            found = [tuple(ordered[k] for k in chosen) for chosen in places]
             found.sort(key=lambda chosen: 2 * (ranks[chosen[0].id] > 0) + (ranks[chosen[-1].id] == 3))
-            for chosen in found:
-                if all((a.id, b.id) in apart for a, b in combinations(chosen, 2)):
-                    yield tuple(chosen)
+            yield from (chosen for chosen in found if all(compatible(*pair) for pair in combinations(chosen, 2)))
 
     with torch.no_grad(), warnings.catch_warnings(action="ignore"):
         for mistake in mistakes:
