@@ -24,11 +24,11 @@ def formula(*shape: int, start: int = 1) -> Tensor:
     return (((k * k * 71 + k * 29 + 13) % 997).to(torch.float32) / 498 - 1).reshape(shape)
 
 
-def set_parameters(module: nn.Module, *, start: int = 1) -> nn.Module:
+def set_parameters(module: nn.Module) -> nn.Module:
     """Give every parameter values from a formula, so that zeros and ones at the start hide no fault; eval mode."""
     with torch.no_grad():
         for place, parameter in enumerate(module.parameters()):
-            values = formula(*parameter.shape, start=start + 1000 * place)
+            values = formula(*parameter.shape, start=1 + 1000 * place)
             parameter.copy_(0.5 * values if parameter.ndim < 2 else values * parameter[0].numel() ** -0.5)
     return module.eval()
 

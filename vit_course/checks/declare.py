@@ -60,10 +60,10 @@ class Check:
         mistakes: sections of ``mistakes.toml`` that the values are searched for, the likeliest first.
         stages: where a computation may be right, in order; see :class:`vit_course.checks.trace.Progress`.
         run: calls a function with a case; for what is not simply a function of tensors.
+        run_twin: does so with a twin that writes into the model that it is given; learners do so in a copy.
         before, behaviors: further checks of ``(subject, mapping)``, before the values are compared and after.
         most: how many mistakes may come together.
         most_calls: how many twins are run in a search for mistakes that come together: less where one takes long.
-        writes: whether the twin writes into the model that it is given; learners do so in a copy.
         has_gradients: whether gradients are compared where the reference has some; not where nobody would use them.
     """
 
@@ -74,11 +74,11 @@ class Check:
     mistakes: str = ""
     stages: Sequence[str] = ()
     run: Callable[[Callable, Case], object] = lambda function, case: function(*case.args, **case.kwargs)
+    run_twin: Callable[[Callable, Case], object] | None = None
     before: Sequence[Callable[[Callable, Mapping], None]] = ()
     behaviors: Sequence[Callable[[Callable, Mapping], None]] = ()
     most: int = 2
     most_calls: int = MOST_CALLS
-    writes: bool = False
     has_gradients: bool = True
 
     def known(self, *, drawn: bool = False) -> list[Mistake]:
@@ -91,7 +91,7 @@ class Check:
         twin = namespace(mistakes).get(self.twin, self.reference)
         if self.is_class:
             return type("Learners", (self.reference,), {"forward": lambda module, x: twin(module, x)})
-        return (lambda model, *args: torch.no_grad()(twin)(deepcopy(model), *args)) if self.writes else twin
+        return (lambda model, *args: torch.no_grad()(twin)(deepcopy(model), *args)) if self.run_twin else twin
 
     @property
     def is_class(self) -> bool:
@@ -201,8 +201,8 @@ class Trial:
     def __call__(self, twins: dict[str, object]) -> object:
         """Return the result of the right one among these twins, as it is compared."""
         twin = twins.get(self.check.twin, self.check.reference)
-        called = partial(twin, self.right) if self.check.is_class else twin
-        return self.case.shows(self.check.run(called, self.case))
+        called, run = partial(twin, self.right) if self.check.is_class else twin, self.check.run_twin or self.check.run
+        return self.case.shows(run(called, self.case))
 
     @cached_property
     def wanted(self) -> object:
@@ -317,7 +317,7 @@ def _explain(group: Sequence[Trial], passed: Sequence[Trial], right: str) -> Non
         raise fail("dropout.whole", at)  # a single level, and another one in a further call
     order = sorted(group, key=lambda trial: (not trial.wrong, getattr(trial.came, "numel", lambda: 0)()))
     stages = check.stages if not any(trial.case.training for trial in order) else ()
-    progress, found = cache(lambda: Progress(stages, order, [trial.learners for trial in order])), ()
+    progress, found = cache(lambda: Progress(stages, order)), ()
     repeats = isinstance(came, Draws) or same(*map(without_nan, (first.learners(), came)))
     if repeats:  # no mistake explains random values
         earlier = passed[: len(check.cases[0])]

@@ -110,8 +110,6 @@ def _logits(model: nn.Module) -> Tensor:
 def _logits_of_copy(function: Callable, case: Case) -> Tensor:
     """Return the logits of the copy, once it is sure that the model itself was left alone."""
     given, heads = case.args
-    if "TWIN" in getattr(function, "__globals__", {}):  # a twin writes into the model that it is given
-        return _logits_of_changed(function, given, heads)
     model = copy.deepcopy(given)
     with torch.enable_grad():
         try:
@@ -134,11 +132,12 @@ def _logits_of_copy(function: Callable, case: Case) -> Tensor:
 
 
 @torch.no_grad()
-def _logits_of_changed(function: Callable, model: nn.Module, heads: list) -> Tensor:
-    """Return the logits of a model that a function writes into, and put back its parameters: quicker than a copy."""
+def _logits_of_changed(twin: Callable, case: Case) -> Tensor:
+    """Return the logits of a model that a twin writes into, and put back its parameters: quicker than a copy."""
+    model, heads = case.args
     kept = [parameter.clone() for parameter in model.parameters()]
     try:
-        return _logits(function(model, heads))
+        return _logits(twin(model, heads))
     finally:
         for parameter, value in zip(model.parameters(), kept, strict=True):
             parameter.copy_(value)
@@ -168,7 +167,7 @@ declare(
     inside.silence_heads,
     [MODELS],
     run=_logits_of_copy,
+    run_twin=_logits_of_changed,
     behaviors=[_forgets_earlier_calls],
     most_calls=300,
-    writes=True,
 )

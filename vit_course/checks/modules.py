@@ -72,10 +72,10 @@ def load(module: nn.Module, state: dict[str, Tensor], mapping: Mapping, case: ob
     module.load_state_dict(own | state)
 
 
-def few(keys: Sequence[str], most: int = 6) -> str:
+def few(keys: Sequence[str]) -> str:
     """Name at most six of the keys."""
-    more = [sentence("modules.more", count=len(keys) - most)] if len(keys) > most else []
-    return ", ".join([*keys[:most], *more])
+    more = [sentence("modules.more", count=len(keys) - 6)] if len(keys) > 6 else []
+    return ", ".join([*keys[:6], *more])
 
 
 def _layers_in_a_list(module: nn.Module) -> None:

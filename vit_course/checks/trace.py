@@ -131,23 +131,22 @@ class Progress:
 
     Args:
         stages: in their order, each ``"twin.variable"``; those that stand side by side in one string, with spaces.
-        twins: for every case a function that runs the right one among the twins that it is given.
-        runs: for every case a function that runs the learner's code.
+        trials: :class:`vit_course.checks.declare.Trial`, one for every case.
     """
 
-    def __init__(self, stages: Sequence[str], twins: Sequence[Callable[[dict], object]], runs: Sequence) -> None:
+    def __init__(self, stages: Sequence[str], trials: Sequence) -> None:
         self.groups = [group.split() for group in stages]
         self.right = {stage for group in self.groups for stage in group}
         self.sometimes, self.in_parts = set(), set()  # right in some cases; right only in the turns of a loop
-        self.twin = twins[0]
+        self.twin = trials[0]
         self.seen, self.tensors = bool(self.right), []  # those of the first case
         every_stage = set(self.right)
-        for twin, run in zip(twins, runs, strict=True) if self.seen else ():
-            values = _stage_values(every_stage, noted((), twin))
+        for trial in trials if self.seen else ():
+            values = _stage_values(every_stage, noted((), trial))
             sizes = {part.numel() for value in values.values() for part in (value, *(of[0] for of in _turns(value)))}
             recorder, seen = Recorder(sizes if self.tensors else None), []
             with suppress(Exception), recorder, torch.no_grad():
-                run()
+                trial.learners()
                 seen = recorder.seen  # nothing is right in code that stops
             self.seen, self.tensors = self.seen and bool(recorder.names), self.tensors or recorder.seen
             whole = {stage for stage, value in values.items() if _is_among(value, seen)}
@@ -160,11 +159,9 @@ class Progress:
     @cached_property
     def missing(self) -> list[str]:
         """The first stages that no tensor equals."""
-        found = [any(stage in self.right for stage in group) for group in self.groups]
-        if not any(found):
-            return self.groups[0] if self.groups else []
-        beside = [s for group in self.groups for s in group if s not in self.right and self.right & set(group)]
-        ahead = self.groups[max(k for k, seen in enumerate(found) if seen) + 1 :]
+        reached = [k for k, group in enumerate(self.groups) if self.right & set(group)]
+        beside = [stage for k in reached for stage in self.groups[k] if stage not in self.right]
+        ahead = self.groups[max(reached, default=-1) + 1 :]
         return beside or (ahead[0] if ahead else [])
 
     @cached_property

@@ -18,9 +18,9 @@ from vit_course.checks.verdict import fail, sentence
 # --- a new head on a frozen model ------------------------------------------------------------------------------------
 
 
-def _small_model(num_classes: int = 3, num_layers: int = 2, hidden_dim: int = 8) -> nn.Module:
-    sizes = dict(image_size=4, patch_size=2, in_channels=1, num_heads=2, mlp_dim=12, num_classes=num_classes)
-    return set_parameters(vit_course.VisionTransformer(num_layers=num_layers, hidden_dim=hidden_dim, **sizes))
+def _small_model(num_classes: int = 3, hidden_dim: int = 8) -> nn.Module:
+    sizes = dict(image_size=4, patch_size=2, in_channels=1, num_layers=2, num_heads=2, mlp_dim=12)
+    return set_parameters(vit_course.VisionTransformer(hidden_dim=hidden_dim, num_classes=num_classes, **sizes))
 
 
 def returned(result: object, model: nn.Module) -> None:

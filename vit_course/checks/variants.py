@@ -99,7 +99,7 @@ def _define(names: dict[str, object], parts: Iterable[str], mistakes: Sequence[M
 
 def namespace(mistakes: Sequence[Mistake] = (), note: Callable = lambda name, variables, result: result) -> dict:
     """Return all twins, with these mistakes in them; what ``note(name, variables, result)`` returns is their result."""
-    names = vars(twins) | {"TWIN": True, "_note": note}
+    names = vars(twins) | {"_note": note}
     _define(names, SOURCES, mistakes)
     return names
 
