@@ -16,7 +16,7 @@ from vit_course.checks.compare import formula, named, same, set_parameters
 from vit_course.checks.declare import Case, Check, declare
 from vit_course.checks.learner import check, running, shown
 from vit_course.checks.modules import Mapping, build
-from vit_course.checks.verdict import CheckFailed, NotWritten, Verdict, fail, sentence
+from vit_course.checks.verdict import CheckFailed, NotWritten, Verdict, fail, refuse, sentence
 
 
 def _still(symptom: str) -> NotWritten:
@@ -85,8 +85,7 @@ def _starts_small(**options: int) -> Callable[[type[nn.Module], Mapping], None]:
         with torch.random.fork_rng():
             module = build(cls, options)
         for name, parameter in module.named_parameters():
-            if not 0.01 < parameter.std() < 0.03:
-                raise fail("clinic.another_start", name=name, came=parameter.std().item())
+            refuse(not 0.01 < parameter.std() < 0.03, "clinic.another_start", name=name, came=parameter.std().item())
 
     return behavior
 
@@ -119,8 +118,7 @@ def _what_moves(cls: type[nn.Module], mapping: Mapping) -> None:
     one_vector, own_table = same(moved[:, :1].expand_as(moved), moved), not same(moved[:1].expand_as(moved), moved)
     if one_vector and own_table:
         raise _still("place_in_the_batch")
-    if one_vector or own_table:
-        raise fail("clinic.half_repair")
+    refuse(one_vector or own_table, "clinic.half_repair")
 
 
 # --- 5 paths ---------------------------------------------------------------------------------------------------------
@@ -134,21 +132,16 @@ def _what_is_dropped(function: Callable, mapping: Mapping) -> None:
     with torch.random.fork_rng(), running(sentence("declare.on", case=f"{IMAGES} images of ones in training")):
         torch.manual_seed(0)
         came = function(torch.ones(6, IMAGES, 3), RATE, True)
-    if came.shape != (6, IMAGES, 3):
-        raise fail("clinic.another_shape", wanted=(6, IMAGES, 3), came=tuple(came.shape))
+    refuse(came.shape != (6, IMAGES, 3), "clinic.another_shape", wanted=(6, IMAGES, 3), came=tuple(came.shape))
     scale, kept = came.max().item(), came != 0
     by_token, by_image = bool((kept == kept[:, :1, :1]).all()), bool((kept == kept[:1, :, :1]).all())
     dropped = 1 - kept.float().mean().item()
     if by_token and not by_image:
         raise _still("no_image")
-    if not by_image:
-        raise fail("clinic.single_numbers")
-    if kept.all() or not kept.any():
-        raise fail("clinic.all_or_none")
-    if abs(dropped - RATE) > 0.05:
-        raise fail("clinic.another_rate", wanted=RATE, came=dropped)
-    if abs(scale - 1 / (1 - RATE)) > 1e-4:
-        raise fail("clinic.another_scale", came=scale, rate=RATE)
+    refuse(not by_image, "clinic.single_numbers")
+    refuse(kept.all() or not kept.any(), "clinic.all_or_none")
+    refuse(abs(dropped - RATE) > 0.05, "clinic.another_rate", wanted=RATE, came=dropped)
+    refuse(abs(scale - 1 / (1 - RATE)) > 1e-4, "clinic.another_scale", came=scale, rate=RATE)
 
 
 # --- 6 grid ----------------------------------------------------------------------------------------------------------
@@ -197,8 +190,7 @@ ROTATED = [
 def _mixed(function: Callable, case: Case) -> dict[str, object]:
     """Return the learner's pair with names, and the weight as a number, for messages."""
     result = function(*case.args)
-    if not isinstance(result, tuple) or len(result) != 2:
-        raise fail("clinic.two_results", came=named(result))
+    refuse(not isinstance(result, tuple) or len(result) != 2, "clinic.two_results", came=named(result))
     images, weight = result
     is_number = isinstance(weight, Tensor) and weight.numel() == 1
     return {"images": images, "label weight": weight.item() if is_number else weight}
@@ -215,8 +207,7 @@ MIXES = [
 
 def _allowed(function: Callable, case: Case) -> object:
     mask = function(**case.kwargs)
-    if isinstance(mask, Tensor) and mask.dtype != torch.bool:
-        raise fail("clinic.not_boolean", came=mask.dtype)
+    refuse(isinstance(mask, Tensor) and mask.dtype != torch.bool, "clinic.not_boolean", came=mask.dtype)
     return mask
 
 

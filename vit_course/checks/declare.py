@@ -20,7 +20,7 @@ from vit_course.checks.learner import check, running
 from vit_course.checks.modules import Mapping
 from vit_course.checks.trace import Progress, stop_of
 from vit_course.checks.variants import MOST_CALLS, Mistake, explanation, mistakes_of, namespace, told, without_nan
-from vit_course.checks.verdict import CATALOG, CheckFailed, NotWritten, Verdict, fail, sentence
+from vit_course.checks.verdict import CATALOG, CheckFailed, NotWritten, Verdict, fail, refuse, sentence
 
 
 @dataclass(frozen=True)
@@ -149,8 +149,7 @@ class Check:
 
     def accepts(self, subject: Callable) -> None:
         """Check what can be seen before anything runs."""
-        if self.is_class and isinstance(subject, nn.Module):
-            raise fail("declare.instance")
+        refuse(self.is_class and isinstance(subject, nn.Module), "declare.instance")
         for case in chain(*self.cases):
             modules.takes(subject, self.reference, case.options | case.kwargs)
         if self.is_class:
@@ -170,8 +169,7 @@ def guarded(function: Callable, label: str = "") -> Callable:
             raise fail("declare.in_place", label)
         if any(part is Ellipsis for part in (result if isinstance(result, tuple) else [result])):
             raise NotWritten(sentence("learner.returns_ellipsis"))
-        if result is None:
-            raise fail("declare.returns_none")
+        refuse(result is None, "declare.returns_none")
         return result
 
     return ask
@@ -254,10 +252,8 @@ class Trial:
             came, wanted = (call(*map(_smaller, case.args), **case.kwargs) for call in (mine, right))
         if not same(came, wanted):
             raise fail("modules.second_call", describe(came, wanted), case=case.label)
-        if isinstance(wanted, int) and isinstance(came, float):
-            raise fail("declare.float", came=came)
-        if not unchanged(kept, first):
-            raise fail("modules.overwritten")
+        refuse(isinstance(wanted, int) and isinstance(came, float), "declare.float", came=came)
+        refuse(not unchanged(kept, first), "modules.overwritten")
 
     def gradients(self) -> None:
         """Check the gradients of all arguments that the right result has some for, and that one reaches a parameter."""

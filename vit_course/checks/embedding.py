@@ -10,7 +10,7 @@ from vit_course.checks.compare import formula
 from vit_course.checks.declare import Case, declare
 from vit_course.checks.dropout import RATE, draws
 from vit_course.checks.modules import Mapping, build, own_names
-from vit_course.checks.verdict import fail
+from vit_course.checks.verdict import fail, refuse
 
 # --- cutting and putting back ----------------------------------------------------------------------------------------
 
@@ -120,11 +120,9 @@ def starts_small(reference: type[nn.Module], options: dict, spreads: dict[str, f
         for part, most in spreads.items():
             marked = own_names(mapping, module, lambda key, zeros, part=part: zeros + (part in key))
             for key in sorted(marked & set(state)):
-                if state[key].dtype != torch.float32:
-                    raise fail("start.dtype", name=key, came=state[key].dtype)
+                refuse(state[key].dtype != torch.float32, "start.dtype", name=key, came=state[key].dtype)
                 spread = state[key].square().mean().sqrt().item()
-                if not spread <= most:
-                    raise fail(f"start.{part}", name=key, spread=spread)
+                refuse(not spread <= most, f"start.{part}", name=key, spread=spread)
 
     return behavior
 

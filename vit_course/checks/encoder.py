@@ -14,7 +14,7 @@ from vit_course.checks.dropout import draws
 from vit_course.checks.embedding import drawn, modes, of, starts_small
 from vit_course.checks.modules import Mapping, build
 from vit_course.checks.trace import forbids
-from vit_course.checks.verdict import CheckFailed, fail
+from vit_course.checks.verdict import CheckFailed, fail, refuse
 
 # --- LayerNorm -------------------------------------------------------------------------------------------------------
 
@@ -91,8 +91,7 @@ def _small_tokens(case: Case) -> Case:
 
 def _two_norms(cls: type[nn.Module], mapping: Mapping) -> None:
     block = build(cls, BLOCKS[0].options)
-    if getattr(block, "ln_1", None) is getattr(block, "ln_2", block):
-        raise fail("modules.one_norm")
+    refuse(getattr(block, "ln_1", None) is getattr(block, "ln_2", block), "modules.one_norm")
 
 
 PARTS = f"drop encoder_block multi_head_attention mlp_block {HEADS}"

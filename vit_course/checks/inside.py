@@ -12,7 +12,7 @@ from vit_course import inside
 from vit_course.checks.compare import formula, named, same, set_parameters
 from vit_course.checks.declare import Case, declare
 from vit_course.checks.learner import place
-from vit_course.checks.verdict import fail, sentence
+from vit_course.checks.verdict import fail, refuse, sentence
 
 
 def _maps(layers: int, b: int, heads: int, s: int) -> list[Tensor]:
@@ -68,12 +68,10 @@ SEARCHES = [
 
 def _neighbors(search: Callable, case: Case) -> dict[str, Tensor]:
     result = search(*case.args)
-    if not isinstance(result, (tuple, list)) or len(result) != 2:
-        raise fail("nearest.two_results", came=named(result))
+    refuse(not isinstance(result, (tuple, list)) or len(result) != 2, "nearest.two_results", came=named(result))
     if not all(isinstance(part, Tensor) for part in result):
         raise fail("nearest.tensors", came=" and ".join(type(part).__name__ for part in result))
-    if all(part.is_floating_point() for part in result):
-        raise fail("nearest.float_indices")
+    refuse(all(part.is_floating_point() for part in result), "nearest.float_indices")
     return dict(zip(["values", "indices"], result, strict=True))
 
 
@@ -118,14 +116,11 @@ def _logits_of_copy(function: Callable, case: Case) -> Tensor:
             if "leaf" not in str(error):
                 raise
             raise fail("silence_heads.leaf", place=place(error)) from error
-    if result is model:
-        raise fail("silence_heads.same_model")
+    refuse(result is model, "silence_heads.same_model")
     _left_alone(given, model)
-    if not isinstance(result, nn.Module):
-        raise fail("silence_heads.not_a_model", came=named(result))
+    refuse(not isinstance(result, nn.Module), "silence_heads.not_a_model", came=named(result))
     out = _logits(result)
-    if not same(_logits(model), _logits(given)):
-        raise fail("silence_heads.hook_left")
+    refuse(not same(_logits(model), _logits(given)), "silence_heads.hook_left")
     if any(part.training != given.training for part in result.modules()):
         raise fail("silence_heads.other_mode", mode="train" if given.training else "eval")
     return out
@@ -158,8 +153,7 @@ def _left_alone(before: nn.Module, after: nn.Module) -> None:
 def _forgets_earlier_calls(function: Callable, mapping: None) -> None:
     model, heads = MODELS[0].args
     function(model, [(0, 1)])
-    if not same(_logits(function(model, heads)), _logits(inside.silence_heads(model, heads))):
-        raise fail("silence_heads.kept")
+    refuse(not same(_logits(function(model, heads)), _logits(inside.silence_heads(model, heads))), "silence_heads.kept")
 
 
 declare(

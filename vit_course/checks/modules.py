@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from vit_course.checks.compare import same
 from vit_course.checks.learner import running
-from vit_course.checks.verdict import CATALOG, CheckFailed, fail, sentence
+from vit_course.checks.verdict import CATALOG, CheckFailed, fail, refuse, sentence
 
 Mapping = Callable[[dict], dict] | None
 
@@ -36,8 +36,7 @@ def build(cls: Callable, options: dict) -> nn.Module:
     given = ", ".join(f"{key}={value}" for key, value in options.items())
     with running(sentence("modules.built", name=getattr(cls, "__name__", "it"), options=given)):
         module = cls(**options)
-    if not isinstance(module, nn.Module):
-        raise fail("modules.not_a_module", came=type(module).__name__)
+    refuse(not isinstance(module, nn.Module), "modules.not_a_module", came=type(module).__name__)
     return module
 
 
@@ -146,8 +145,7 @@ def independent_instances(cls: Callable, options: dict) -> None:
     first, second = build(cls, options), build(cls, options)
     storages = {parameter.data_ptr() for parameter in first.parameters() if parameter.numel()}
     shared = [key for key, parameter in second.named_parameters() if parameter.data_ptr() in storages]
-    if shared:
-        raise fail("modules.shared", names=few(shared))
+    refuse(shared, "modules.shared", names=few(shared))
 
 
 def made_in_forward(module: nn.Module, x: Tensor) -> None:
@@ -164,8 +162,7 @@ def made_in_forward(module: nn.Module, x: Tensor) -> None:
     finally:
         hook.remove()
     for key, layer in made[:1]:
-        if layer is module:
-            raise fail("modules.parameter_in_forward", name=key)
+        refuse(layer is module, "modules.parameter_in_forward", name=key)
         raise fail("modules.made_in_forward", kind=type(layer).__name__)
 
 

@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 from vit_course.checks.compare import TOLERANCE, same
 from vit_course.checks.learner import running
 from vit_course.checks.variants import noted
-from vit_course.checks.verdict import CATALOG, fail, sentence
+from vit_course.checks.verdict import CATALOG, refuse, sentence
 
 MOST_TENSORS, MOST_TITLES, MOST_TURNS = 3000, 5, 24
 
@@ -66,8 +66,7 @@ def forbids(name: str, *args: object, says: str = "learner.forbidden") -> Callab
     """Return a behavior that refuses code in which a function of torch does what the task asks to write out."""
 
     def behavior(function: Callable, mapping: None) -> None:
-        if name in recorded(function, *args).names:
-            raise fail(says, name=name)
+        refuse(name in recorded(function, *args).names, says, name=name)
 
     return behavior
 
@@ -87,8 +86,7 @@ def never_seeds(says: str, call: Callable[[Callable], object]) -> Callable:
             with running(), torch.enable_grad():
                 call(function)
             states.append(torch.random.get_rng_state())
-        if torch.equal(*states):
-            raise fail(says)
+        refuse(torch.equal(*states), says)
 
     return behavior
 

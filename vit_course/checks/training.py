@@ -15,7 +15,7 @@ from vit_course.checks.compare import duplicate, formula, named, set_parameters,
 from vit_course.checks.declare import Case, declare
 from vit_course.checks.learner import running
 from vit_course.checks.trace import never_seeds
-from vit_course.checks.verdict import fail, sentence
+from vit_course.checks.verdict import fail, refuse, sentence
 
 
 def _number(value: object, what: str) -> float:
@@ -193,22 +193,17 @@ def _events(step: Callable, mapping: None) -> None:
         changed = any(not torch.equal(taken[0].weights, later.weights) for later in taken[1:])
         for calls, events, *_ in taken:
             steps = [event for event in events if event != "backward"]
-            if not calls:
-                raise fail("training.model_never_called")
-            if False in calls[0].modes:
-                raise fail("training.not_in_train_mode")
-            if not steps:
-                raise fail("training.own_optimizer" if changed else "training.no_step")
-            if len(steps) > 1:
-                raise fail("training.many_steps", count=len(steps))
+            refuse(not calls, "training.model_never_called")
+            refuse(False in calls[0].modes, "training.not_in_train_mode")
+            refuse(not steps, "training.own_optimizer" if changed else "training.no_step")
+            refuse(len(steps) > 1, "training.many_steps", count=len(steps))
             if steps == ["empty step"]:
                 order = "cleared" if events[0] == "backward" else "step_first"
                 raise fail(f"training.{order if 'backward' in events else 'no_backward'}")
 
 
 def _loss_is_plain(step: Callable, mapping: None) -> None:
-    if any(isinstance(taken.loss, Tensor) for taken in _take(step, STEPS[0])):
-        raise fail("training.loss_is_tensor")
+    refuse(any(isinstance(taken.loss, Tensor) for taken in _take(step, STEPS[0])), "training.loss_is_tensor")
 
 
 def _step_of_new_model(step: Callable) -> None:
@@ -267,14 +262,10 @@ def _measured(function: Callable, case: Case, faults: list[str] | None = None) -
     with torch.enable_grad():
         result = function(model, given, **case.kwargs)
         switched_off = not torch.is_grad_enabled()
-    if not unchanged(images, given.tensors):
-        raise fail("declare.in_place", case.label)
-    if not isinstance(result, (tuple, list)) or len(result) != 2:
-        raise fail("evaluate.two_numbers", came=named(result))
-    if not model.calls:
-        raise fail("training.model_never_called")
-    if any(True in call.modes for call in model.calls):
-        raise fail("evaluate.train_mode")
+    refuse(not unchanged(images, given.tensors), "declare.in_place", case.label)
+    refuse(not isinstance(result, (tuple, list)) or len(result) != 2, "evaluate.two_numbers", came=named(result))
+    refuse(not model.calls, "training.model_never_called")
+    refuse(any(True in call.modes for call in model.calls), "evaluate.train_mode")
     if any(not torch.equal(value, model.state_dict()[key]) for key, value in state.items()):
         raise fail("evaluate.weights_changed")
     size, largest = case.kwargs.get("batch_size", 256), max(call.size for call in model.calls)

@@ -13,7 +13,7 @@ from vit_course import transfer
 from vit_course.checks.compare import formula, named, set_parameters
 from vit_course.checks.declare import Case, declare
 from vit_course.checks.trace import never_seeds
-from vit_course.checks.verdict import fail, sentence
+from vit_course.checks.verdict import fail, refuse, sentence
 
 # --- a new head on a frozen model ------------------------------------------------------------------------------------
 
@@ -37,16 +37,12 @@ def _with_new_head(function: Callable, case: Case) -> dict[str, Tensor]:
         result = function(model, num_classes)
     returned(result, model)
     head = model.head
-    if not isinstance(head, nn.Linear):
-        raise fail("replace_head.no_layer", came=type(head).__name__)
-    if head is old_head:
-        raise fail("replace_head.old_head")
+    refuse(not isinstance(head, nn.Linear), "replace_head.no_layer", came=type(head).__name__)
+    refuse(head is old_head, "replace_head.old_head")
     wanted, came = (old_head.in_features, num_classes), (head.in_features, head.out_features)
-    if came != wanted:
-        raise fail("replace_head.size", wanted=wanted, came=came)
+    refuse(came != wanted, "replace_head.size", wanted=wanted, came=came)
     for name, parameter in head.named_parameters():
-        if parameter.any():
-            raise fail("replace_head.not_zero", name=f"head.{name}")
+        refuse(parameter.any(), "replace_head.not_zero", name=f"head.{name}")
     body = [parameter for name, parameter in model.named_parameters() if not name.startswith("head.")]
     trained = torch.tensor([parameter.requires_grad for parameter in model.parameters()])
     parts = {"the head": head.parameters(), "the other parameters": body}
@@ -92,15 +88,12 @@ def _tuned(function: Callable, case: Case) -> dict[str, Tensor]:
     with torch.enable_grad():
         losses = function(model, IMAGES, LABELS, **case.kwargs)
     moved = [name for name, value in model.named_parameters() if not torch.equal(value, before[name][1])]
-    if not moved:
-        raise fail("fine_tune.nothing_trained", case.label)
+    refuse(not moved, "fine_tune.nothing_trained", case.label)
     if wrong := [name for name in moved if not before[name][0]]:
         raise fail("fine_tune.frozen_moved", case.label, name=wrong[0])
     steps = case.kwargs["steps"]
-    if not isinstance(losses, (list, tuple)):
-        raise fail("fine_tune.no_list", case.label, wanted=steps, came=named(losses))
-    if len(losses) != steps:
-        raise fail("fine_tune.losses", case.label, wanted=steps, came=len(losses))
+    refuse(not isinstance(losses, (list, tuple)), "fine_tune.no_list", case.label, wanted=steps, came=named(losses))
+    refuse(len(losses) != steps, "fine_tune.losses", case.label, wanted=steps, came=len(losses))
     losses = torch.tensor([float(loss) for loss in losses])
     return {"the losses": losses, "the parameters": parameters_to_vector(model.parameters()).detach()}
 
@@ -113,8 +106,7 @@ def _draws_the_same_batches(tune: Callable, mapping: None) -> None:
     results = []
     with suppress(Exception), torch.enable_grad():  # the cases name what stops the code
         results = [repr(_two_steps(tune)) for _ in range(2)]  # in which nan equals itself
-    if len(set(results)) == 2:
-        raise fail("fine_tune.generator")
+    refuse(len(set(results)) == 2, "fine_tune.generator")
 
 
 declare(

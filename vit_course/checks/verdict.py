@@ -69,3 +69,9 @@ def sentence(key: str, **fields: object) -> str:
 def fail(key: str, detail: str = "", **fields: object) -> CheckFailed:
     """Return the failure with this sentence and, indented in a line of its own, a detail."""
     return CheckFailed(sentence(key, **fields) + (f"\n  {detail}" if detail else ""))
+
+
+def refuse(wrong: object, key: str, detail: str = "", **fields: object) -> None:
+    """If something is wrong, raise the failure that :func:`fail` makes of the rest."""
+    if wrong:
+        raise fail(key, detail, **fields)
