@@ -61,6 +61,7 @@ SAVED_NAMES = {
     "mlp.fc1.": "intermediate.dense.",
     "mlp.fc2.": "output.dense.",
 }
+HEADS = tuple(name.removesuffix("{p}") for name in OUTSIDE[-1])
 POSITIONS = "embedding.pos_embedding"
 PROJECTION_WEIGHT = "embedding.patch_embedding.projection.weight"
 
@@ -167,7 +168,7 @@ def load_weights(
     expected, table = _theirs(model, layout), _table(layout, len(model.encoder.layers))
     if head == "skip":
         given = {name: value for name, value in given.items() if not name.startswith("vit.pooler.")}
-        given |= {name: expected[name] for name in _head(layout)}
+        given |= {name: value for name, value in expected.items() if name.startswith(HEADS)}
     if set(given) == set(expected):
         (positions,), grid = table[POSITIONS], model.embedding.patch_embedding.grid_size
         given[positions] = _positions(given[positions], expected[positions], grid, grid_size)
@@ -245,12 +246,6 @@ def _table(layout: str, layers: int) -> dict[str, tuple[str, ...]]:
     return table
 
 
-def _head(layout: str) -> list[str]:
-    """Return the names of the head's parameters."""
-    table = _table(layout, 1)
-    return [*table["head.weight"], *table["head.bias"]]
-
-
 def _theirs(model: VisionTransformer, layout: str) -> dict[str, Tensor]:
     patch_size = model.embedding.patch_embedding.patch_size
     return _in_layout(model.state_dict(), layout, len(model.encoder.layers), patch_size)
@@ -308,7 +303,7 @@ def _refuse_others(given: Mapping[str, Tensor], expected: Mapping[str, Tensor | 
     lines = [f"  {what}: {_shortened(names)}" for what, names in found.items() if names]
     reasons = {why for part, why in OTHER_MODELS.items() if any(re.search(part, name) for name in unexpected)}
     lines += [f"  it is another kind of model: {why}" for why in sorted(reasons)]
-    if {*_head(layout)} & {*missing, *(line.split()[0] for line in shapes)}:
+    if any(name.startswith(HEADS) for name in missing + shapes):
         lines.append("  to keep the model's own head, pass head='skip'")
     raise ValueError(f"state_dict ({layout}) does not fit the model, and nothing was loaded:\n" + "\n".join(lines))
 
