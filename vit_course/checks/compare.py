@@ -198,10 +198,8 @@ def fact(trials: Sequence) -> str:
     if any(all(same(r.permute(order), e) for r, e in pairs) for order in orders):
         return sentence("facts.axes")
     if all(same(r.flatten().sort().values, e.flatten().sort().values) for r, e in pairs):
-        given = [map(as_tensor, filter(is_array, one.case.args)) for one in trials]
-        reshaped = all(
-            any(same(r.flatten(), arg.flatten()) for arg in args) for (r, _), args in zip(pairs, given, strict=True)
-        )
+        in_order = [(as_tensor(one.came).flatten(), filter(is_array, one.case.args)) for one in trials]
+        reshaped = all(any(same(came, as_tensor(arg).flatten()) for arg in args) for came, args in in_order)
         return sentence("facts.reshaped" if reshaped else "facts.places")
     return _scaled(pairs) if all(r.shape == e.shape for r, e in pairs) else ""
 

@@ -120,15 +120,10 @@ class Check:
 
     def __call__(self, subject: Callable, mapping: Mapping = None, name: str = "") -> Verdict:
         """Check a learner's function or class; ``mapping`` leads from the course's state dict to the learner's."""
+        return check(name or self.name, subject, lambda: self.verify(subject, mapping))
 
-        def verify() -> str:
-            self.verify(subject, mapping)
-            return self.verified
-
-        return check(name or self.name, subject, verify)
-
-    def verify(self, subject: Callable, mapping: Mapping = None) -> None:
-        """Raise ``CheckFailed`` if anything is wrong."""
+    def verify(self, subject: Callable, mapping: Mapping = None) -> str:
+        """Raise ``CheckFailed`` if anything is wrong; return what is shown."""
         if self.twin:
             self.accepts(subject)
         behaving = subject if self.is_class else guarded(subject)
@@ -146,6 +141,7 @@ class Check:
                 first.gradients()
         for behavior in self.behaviors:
             behavior(behaving, mapping)
+        return self.verified
 
     def accepts(self, subject: Callable) -> None:
         """Check what can be seen before anything runs."""

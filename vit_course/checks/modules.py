@@ -118,13 +118,7 @@ def _never_trains(module: nn.Module, key: str) -> None:
 
 
 def own_names(mapping: Mapping, module: nn.Module, marked: Callable[[str, Tensor], Tensor]) -> set[str]:
-    """Return the learner's parameters that hold marked values of the course's and nothing else.
-
-    Args:
-        mapping: from the course's state dict to the learner's.
-        module: the course's.
-        marked: from a parameter's name and zeros of its shape to ones where it is marked.
-    """
+    """Return the learner's parameters that hold nothing but values that ``marked``, of a name and zeros, fills."""
     state = {key: marked(key, torch.zeros_like(value)) for key, value in module.state_dict().items()}
     state = mapping(state) if mapping is not None else state
     return {key for key, value in state.items() if bool((value != 0).all())}

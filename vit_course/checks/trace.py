@@ -72,12 +72,7 @@ def forbids(name: str, *args: object, says: str = "learner.forbidden") -> Callab
 
 
 def never_seeds(says: str, call: Callable[[Callable], object]) -> Callable:
-    """Return a behavior that refuses code which seeds torch's global generator: two calls then leave the same state.
-
-    Args:
-        says: id of the sentence.
-        call: calls the learner's function.
-    """
+    """Return a behavior that refuses code which seeds torch's global generator: two calls then leave the same state."""
 
     def behavior(function: Callable, mapping: None) -> None:
         states = []

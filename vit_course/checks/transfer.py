@@ -82,9 +82,7 @@ def _frozen_classifier() -> nn.Module:
 
 def _tuned(function: Callable, case: Case) -> dict[str, Tensor]:
     model = case.args[0]()
-    before = {
-        name: (parameter.requires_grad, parameter.detach().clone()) for name, parameter in model.named_parameters()
-    }
+    before = {name: (each.requires_grad, each.detach().clone()) for name, each in model.named_parameters()}
     with torch.enable_grad():
         losses = function(model, IMAGES, LABELS, **case.kwargs)
     moved = [name for name, value in model.named_parameters() if not torch.equal(value, before[name][1])]
@@ -123,9 +121,7 @@ declare(
     ],
     run=_tuned,
     before=[_draws_the_same_batches],
-    behaviors=[
-        never_seeds("fine_tune.seeded", _two_steps),
-    ],
+    behaviors=[never_seeds("fine_tune.seeded", _two_steps)],
     most_calls=800,
 )
 
