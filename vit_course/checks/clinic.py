@@ -16,7 +16,7 @@ from vit_course.checks.compare import formula, named, same, set_parameters
 from vit_course.checks.declare import Case, Check, declare
 from vit_course.checks.learner import check, running, shown
 from vit_course.checks.modules import Mapping, build
-from vit_course.checks.verdict import CheckFailed, NotWritten, Verdict, fail, refuse, sentence
+from vit_course.checks.verdict import CheckFailed, NotWritten, Verdict, refuse, sentence
 
 
 def _still(symptom: str) -> NotWritten:
@@ -300,11 +300,9 @@ def clinic(case: int | str, repaired: Callable) -> Verdict:
         try:
             CLINIC[numbers[place]].verify(repaired)
         except CheckFailed as failure:
-            if len(failure.mistakes) != 1 or failure.mistakes[0] not in HALF_REPAIRS:
-                raise
-            half = fail("clinic.half_repair")
-            half.mistakes = failure.mistakes
-            raise half from failure
+            if len(failure.mistakes) == 1 and failure.mistakes[0] in HALF_REPAIRS:
+                failure.args = (sentence("clinic.half_repair"),)
+            raise
         return sentence(f"clinic.{numbers[place]}")
 
     return shown(lambda: check(f"case {place}, {numbers[place]}", repaired, verify))

@@ -49,9 +49,8 @@ def check(name: str, subject: object, verify: Callable[[], str]) -> Verdict:
         return Verdict(f"{name}: {stub}", state="empty")
     except CheckFailed as failure:
         lines = "\n  ".join([*_borrowed(subject), str(failure)])
-        told = CheckFailed(f"{name}: {lines}")
-        told.mistakes = failure.mistakes
-        raise told from failure.__cause__
+        failure.args = (f"{name}: {lines}",)
+        raise
     finally:
         torch.random.set_rng_state(random)
 
