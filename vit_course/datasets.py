@@ -103,10 +103,8 @@ def cifar10(root: str | Path | None) -> tuple[Part, Part, list[str]]:
     files = published_files("cifar10", root)
 
     def part(*names: str) -> Part:
-        records = [np.frombuffer(files[name], np.uint8).reshape(-1, 1 + 3 * 32 * 32) for name in names]
-        images = np.concatenate([each[:, 1:] for each in records], dtype=np.float32).reshape(-1, 3, 32, 32)
-        images /= 255
-        return images, np.concatenate([each[:, 0] for each in records], dtype=np.int64)
+        records = np.frombuffer(b"".join(files[name] for name in names), np.uint8).reshape(-1, 1 + 3 * 32 * 32)
+        return records[:, 1:].reshape(-1, 3, 32, 32) / np.float32(255), records[:, 0].astype(np.int64)
 
     names = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
     return part(*(f"data_batch_{number}.bin" for number in range(1, 6))), part("test_batch.bin"), names
