@@ -303,7 +303,8 @@ def _explain(group: Sequence[Trial], passed: Sequence[Trial], right: str) -> Non
     first, check, case, came, wanted = wrong[0], wrong[0].check, wrong[0].case, wrong[0].came, wrong[0].wanted
     if check.is_class and not case.fault:
         modules.made_in_forward(first.loaded(), case.args[0])
-        modules.random_in_eval(first.loaded(), case.args[0])
+        mine = first.loaded()
+        modules.repeats(lambda: mine(case.args[0].clone()), "modules.random_in_eval")
     at = f"{case.label}: {_difference(came, wanted, case)}"
     if isinstance(came, Draws) and len(came.pairs) == 1 and any(first.learners() != came for _ in range(20)):
         raise fail("dropout.whole", at)  # a single level, and another one in a further call

@@ -49,7 +49,6 @@ MLPS = [
 ]
 WIDE = 96  # features; with 100 images of 4 tokens 38,400 values
 
-
 # An input of 1 becomes 1 before GELU, and the output shows each dropout.
 MLP_SHOWS = {"linear_1.weight": 0.5, "linear_1.bias": 0.5, "linear_2.weight": 1.0, "linear_2.bias": BIAS}
 MLP_SIZES = dict(hidden_dim=WIDE, mlp_dim=WIDE + 8)
@@ -129,7 +128,6 @@ ENCODERS = [
     tokens("one layer and a batch of one", 1, 4, 6, num_heads=2, mlp_dim=10, num_layers=1),
     tokens("three layers", 2, 3, 8, num_heads=2, mlp_dim=10, num_layers=3),
 ]
-
 
 WIDTH = 48  # features; all of them are shown, because what comes after the blocks changes nothing
 TWO_BLOCKS = dict(hidden_dim=WIDTH, num_heads=3, mlp_dim=WIDTH, num_layers=2)

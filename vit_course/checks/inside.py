@@ -44,7 +44,6 @@ GRIDS = [
     _on_grid("a grid of one row", 2, 3, 5, 1, 4),
 ]
 
-
 declare("attention_distance", inside.attention_distance, [GRIDS], stages=["distance weights", "spread"], most=3)
 
 # --- nearest neighbors -----------------------------------------------------------------------------------------------

@@ -160,12 +160,11 @@ def made_in_forward(module: nn.Module, x: Tensor) -> None:
         raise fail("modules.made_in_forward", kind=type(layer).__name__)
 
 
-def random_in_eval(module: nn.Module, x: Tensor) -> None:
-    """Name randomness that eval mode does not switch off."""
+def repeats(call: Callable[[], object], says: str) -> None:
+    """Refuse code that returns other values at the same call, with the sentence of this id."""
     with torch.no_grad():
-        first, second = module(x.clone()), module(x.clone())
-    if isinstance(first, Tensor) and isinstance(second, Tensor) and not same(first, second):
-        raise fail("modules.random_in_eval")
+        results = call(), call()
+    refuse(all(isinstance(result, Tensor) for result in results) and not same(*results), says)
 
 
 def trains_every_parameter(mine: nn.Module, right: nn.Module, mapping: Mapping) -> None:

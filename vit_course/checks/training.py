@@ -146,7 +146,6 @@ BATCHES = [  # images and labels, one step each
     for count, start in ((7, 1), (7, 101), (4, 201))
 ]
 
-
 # One training step: the model's calls, "backward", "step" and "empty step" in order, the loss, the weights.
 Taken = namedtuple("Taken", "calls events loss weights")
 

@@ -23,7 +23,6 @@ EPILOG = """examples:
 
 You can stop a run at any time, for example with Ctrl-C. --resume continues it from its last checkpoint."""
 
-
 OPTION = re.compile(r"(^\w+|(?<![\w/\\.-])\w+_\w+)(?![\w/\\-])")  # in a message; not a part of a path
 
 
