@@ -301,10 +301,8 @@ def exercise(function: Callable) -> Verdict:
     name = getattr(function, "__name__", type(function).__name__)
     known = CHECKS | EXERCISES
     if name not in known:
-        names = ", ".join(sorted(EXERCISES))
-        raise ValueError(
-            f"exercise needs a function under the name that the lesson gives it; got {name!r}, not {names}"
-        )
+        wanted = "a function under the name that the lesson gives it"
+        raise ValueError(f"exercise needs {wanted}; got {name!r}, not {', '.join(sorted(EXERCISES))}")
     return shown(lambda: known[name](function))
 
 

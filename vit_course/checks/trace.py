@@ -64,11 +64,7 @@ def recorded(function: Callable, *args: object) -> Recorder:
 
 def forbids(name: str, *args: object, says: str = "learner.forbidden") -> Callable:
     """Return a behavior that refuses code in which a function of torch does what the task asks to write out."""
-
-    def behavior(function: Callable, mapping: None) -> None:
-        refuse(name in recorded(function, *args).names, says, name=name)
-
-    return behavior
+    return lambda function, mapping: refuse(name in recorded(function, *args).names, says, name=name)
 
 
 def never_seeds(says: str, call: Callable[[Callable], object]) -> Callable:
