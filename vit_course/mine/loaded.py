@@ -6,6 +6,7 @@ import inspect
 import json
 import linecache
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
@@ -38,36 +39,25 @@ class Loaded:
         self.definitions = file.definitions(text)
         self.others = [node for node in ast.parse(text).body if getattr(node, "name", None) not in PARTS]
         if self.definitions.keys() & PARTS.keys():
-            self.run_all_but_the_parts()
+            self.trouble = stopped(lambda: self.run(self.others))
             for name in PARTS:
                 self.add(name)
 
-    def run_all_but_the_parts(self) -> None:
-        """Run the reader's imports, helpers and constants; tracebacks show the lines of the file."""
-        linecache.cache[str(self.path)] = (len(self.text), None, self.text.splitlines(keepends=True), str(self.path))
-        try:
-            self.run(self.others)
-        except Exception as error:
-            self.trouble = sentence("mine.stopped", error=type(error).__name__, what=error)
-
     def run(self, body: list[ast.stmt]) -> None:
-        """Run statements of the file, whose lines keep their numbers."""
+        """Run statements of the file; tracebacks show its lines."""
+        linecache.cache[str(self.path)] = (len(self.text), None, self.text.splitlines(keepends=True), str(self.path))
         exec(compile(ast.Module(body=body, type_ignores=[]), str(self.path), "exec"), self.namespace)
 
     def add(self, name: str) -> None:
         """Put a part into the namespace: the reader's if it passes its check, the course's otherwise."""
         if name in self.definitions and not self.trouble:
             source = file.text_of_definition(self.text, self.definitions[name])
-            try:
-                self.run([self.definitions[name]])
-                self.check(name, source)
+            problem = stopped(lambda: self.check(name, source))
+            if not problem:
                 self.kept.append(name)
                 self.written[name] = self.written_in(source) | {name}
                 return
-            except CheckFailed as failure:
-                self.problems[name] = str(failure)
-            except Exception as error:
-                self.problems[name] = sentence("mine.stopped", error=type(error).__name__, what=error)
+            self.problems[name] = problem
         reference = PARTS[name].reference
         source = inspect.getsource(reference)
         self.written[name] = self.written_in(source) | {name} & self.problems.keys()
@@ -84,7 +74,8 @@ class Loaded:
         return set().union(*(self.written.get(name, ()) for name in names_in(source)))
 
     def check(self, name: str, source: str) -> None:
-        """Run a part's check, unless this source has passed it before."""
+        """Run a part, and its check unless this source has passed it before."""
+        self.run([self.definitions[name]])
         passed = self.path.parent / file.HISTORY / "passed.json"
         known, key = {}, self.fingerprint(source)
         with suppress(OSError, ValueError):
@@ -126,8 +117,15 @@ def stops(text: str) -> str:
     """Say why Python cannot import the file, if so; a part that is not in it yet is the course's."""
     found = file.definitions(text)
     names = {"__name__": "my_vit"} | {name: part.reference for name, part in PARTS.items() if name not in found}
+    return stopped(lambda: exec(compile(text, "my_vit.py", "exec"), names))
+
+
+def stopped(run: Callable[[], None]) -> str:
+    """Run something of the reader's, and say why it stops or fails its check, if so."""
     try:
-        exec(compile(text, "my_vit.py", "exec"), names)
+        run()
+    except CheckFailed as failure:
+        return str(failure)
     except Exception as error:
         return sentence("mine.stopped", error=type(error).__name__, what=error)
     return ""
