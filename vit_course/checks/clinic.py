@@ -289,18 +289,16 @@ def clinic(case: int | str, repaired: Callable) -> Verdict:
         ValueError: there is no such case.
     """
     numbers = dict(enumerate(NAMES, start=1))
-    if type(case) not in (int, str) or case not in (*numbers, *NAMES):
+    if type(case) not in (int, str) or (name := numbers.get(case, case)) not in CLINIC:
         known = ", ".join(f'{number} or "{name}"' for number, name in numbers.items())
         raise ValueError(sentence("clinic.unknown", known=known, came=repr(case)))
-    place = case if isinstance(case, int) else NAMES.index(case) + 1
 
     def verify() -> str:
         try:
-            CLINIC[numbers[place]].verify(repaired)
+            return CLINIC[name].verify(repaired)
         except CheckFailed as failure:
             if len(failure.mistakes) == 1 and failure.mistakes[0] in HALF_REPAIRS:
                 failure.args = (sentence("clinic.half_repair"),)
             raise
-        return sentence(f"clinic.{numbers[place]}")
 
-    return shown(lambda: check(f"case {place}, {numbers[place]}", repaired, verify))
+    return shown(lambda: check(f"case {NAMES.index(name) + 1}, {name}", repaired, verify))
