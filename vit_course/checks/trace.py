@@ -24,12 +24,9 @@ def _tensors(values: Iterable) -> list[Tensor]:
 
 
 class Recorder(TorchFunctionMode):
-    """Notes the functions of torch that are called, and copies every tensor of one of these sizes, or of any size.
+    """Notes the names of torch's functions that are called, and copies every tensor of one of these sizes, or of any.
 
-    Attributes:
-        names: of the functions.
-        seen: the copies, each with what :func:`_size` gives of it.
-        stop: the error of a function that stops, and the first tensor that it was given.
+    Where one of the functions stops, ``stop`` is its error and the first tensor that it was given.
     """
 
     def __init__(self, sizes: set[int] | None = None) -> None:
@@ -47,9 +44,8 @@ class Recorder(TorchFunctionMode):
             raise
         self.names.add(func.__name__)
         for tensor in _tensors([*args, out]):
-            key = id(tensor), tensor._version
             wanted = tensor.is_floating_point() and (self.sizes is None or tensor.numel() in self.sizes)
-            if wanted and key not in self.known and len(self.seen) < MOST_TENSORS:
+            if wanted and (key := (id(tensor), tensor._version)) not in self.known and len(self.seen) < MOST_TENSORS:
                 self.known[key] = tensor
                 self.seen.append((tensor.detach().clone(), _size(tensor)))
         return out
