@@ -11,7 +11,6 @@ import vit_course
 from vit_course import inside
 from vit_course.checks.compare import formula, named, same, set_parameters
 from vit_course.checks.declare import Case, declare
-from vit_course.checks.learner import place
 from vit_course.checks.verdict import fail, refuse, sentence
 
 
@@ -109,12 +108,7 @@ def _logits_of_copy(function: Callable, case: Case) -> Tensor:
     given, heads = case.args
     model = copy.deepcopy(given)
     with torch.enable_grad():
-        try:
-            result = function(model, heads)
-        except RuntimeError as error:
-            if "leaf" not in str(error):
-                raise
-            raise fail("silence_heads.leaf", place=place(error)) from error
+        result = function(model, heads)
     refuse(result is model, "silence_heads.same_model")
     _left_alone(given, model)
     refuse(not isinstance(result, nn.Module), "silence_heads.not_a_model", came=named(result))
