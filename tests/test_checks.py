@@ -92,7 +92,7 @@ def test_the_right_stages_are_told_and_the_first_that_is_missing():
         scaled = torch.einsum("bhie, bhje -> bhji", query, key) / query.shape[-1] ** 0.5
         return scaled.transpose(-2, -1).cos().softmax(dim=-1) @ value
 
-    failure = refused(CHECKS["scaled_dot_product_attention"], attention)
+    failure = refused(CHECKS["scaled_dot_product_attention"], torch.inference_mode()(attention))
     assert "Right in your code: the scores q kᵀ, the scaled scores. After that, no tensor" in str(failure)
     assert "equals the attention weights: look at what the softmax gets" in str(failure)
 

@@ -45,7 +45,8 @@ class Recorder(TorchFunctionMode):
         self.names.add(func.__name__)
         for tensor in _tensors([*args, out]):
             wanted = tensor.is_floating_point() and (self.sizes is None or tensor.numel() in self.sizes)
-            if wanted and (key := (id(tensor), tensor._version)) not in self.known and len(self.seen) < MOST_TENSORS:
+            key = id(tensor), 0 if tensor.is_inference() else tensor._version
+            if wanted and key not in self.known and len(self.seen) < MOST_TENSORS:
                 self.known[key] = tensor
                 self.seen.append((tensor.detach().clone(), _size(tensor)))
         return out
