@@ -363,7 +363,7 @@ def test_a_folder_that_cannot_be_written_to_ends_in_one_line(notebook, monkeypat
 
 def test_a_check_runs_once_for_a_source_and_again_when_it_changes(notebook, monkeypatch):
     ran = []
-    monkeypatch.setattr(checks.patchify.check.__class__, "verify", lambda self, *rest: ran.append(self.name))
+    monkeypatch.setattr("vit_course.checks.declare.Check.verify", lambda self, *rest: ran.append(self.name))
     notebook.keep("patchify")
     ran.clear()
     mine.loaded_text.cache_clear()

@@ -108,7 +108,6 @@ class Check:
             call=f"{called}({', '.join(inspect.signature(self.reference).parameters)})",
             verified=self.verified,
         )
-        public.check = self
         return public
 
     @property

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from vit_course.checks.compare import OBJECTS, named
-from vit_course.checks.verdict import CATALOG, CheckFailed, NotWritten, Verdict, fail, sentence
+from vit_course.checks.verdict import CATALOG, CheckFailed, NotWritten, Verdict, fail, refuse, sentence
 
 PACKAGE = Path(__file__).resolve().parents[1]
 STANDARD_LIBRARY = Path(sysconfig.get_paths()["stdlib"])
@@ -36,8 +36,7 @@ def check(name: str, subject: object, verify: Callable[[], str]) -> Verdict:
     random = torch.random.get_rng_state()
     _forget_patterns()
     try:
-        if not callable(subject):
-            raise fail("learner.not_callable", came=type(subject).__name__)
+        refuse(not callable(subject), "learner.not_callable", came=type(subject).__name__)
         _older_than_a_syntax_error(subject)
         if inspect.isclass(subject) and issubclass(subject, nn.Module):
             _misplaced_forward(subject)
@@ -123,8 +122,7 @@ def _misplaced_forward(cls: type[nn.Module]) -> None:
             raise fail("learner.misspelled", own=near[0], wanted=wanted)
     if cls.forward is not nn.Module.forward:
         return
-    if "__call__" in methods:
-        raise fail("learner.call_for_forward")
+    refuse("__call__" in methods, "learner.call_for_forward")
     for name, method in methods.items():
         tree = _parsed(method) or ast.Module()
         if any(isinstance(part, ast.FunctionDef) and part.name == "forward" for part in ast.walk(tree)):

@@ -8,9 +8,9 @@ from itertools import combinations
 import torch
 from torch import nn
 
-from vit_course import checks
 from vit_course.checks.compare import same
-from vit_course.checks.verdict import Verdict, fail, sentence
+from vit_course.checks.declare import CHECKS, Check
+from vit_course.checks.verdict import Verdict, fail, refuse, sentence
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,14 @@ class Part:
     """
 
     lesson: str
-    check: Callable
+    check: Check
     sizes: Sequence[Mapping] = ()
     attributes: Sequence[str] = ()
 
     @property
     def reference(self) -> Callable:
         """The course's own version, a function or class."""
-        return self.check.check.reference
+        return self.check.reference
 
     @property
     def name(self) -> str:
@@ -41,7 +41,7 @@ class Part:
 
     def verify(self, subject: Callable) -> Verdict:
         """Run the part's check, under the part's own name; ``CheckFailed`` names what is wrong."""
-        verdict, alike = self.check.check(subject, name=self.name), True
+        verdict, alike = self.check(subject, name=self.name), True
         for sizes in self.sizes if verdict.passed else ():
             own, reference = (_seeded(kind, sizes) for kind in (subject, self.reference))
             self._verify_start(own, reference)
@@ -59,20 +59,18 @@ class Part:
         for name in self.attributes:
             came, wanted = getattr(own, name, None), getattr(reference, name)
             if callable(wanted):
-                if not callable(came):
-                    raise fail("mine.no_method", part=self.name, name=name)
+                refuse(not callable(came), "mine.no_method", part=self.name, name=name)
                 own.load_state_dict(reference.state_dict())
                 images = torch.rand(2, 3, 16, 16)
                 with torch.no_grad():
-                    if not same(came(images), wanted(images)):
-                        raise fail("mine.method", part=self.name, name=name)
+                    refuse(not same(came(images), wanted(images)), "mine.method", part=self.name, name=name)
             elif came != wanted or (isinstance(came, tuple) and any(isinstance(each, float) for each in came)):
                 said = ", ".join(f"{key}={value!r}" for key, value in sizes.items())
                 raise fail("mine.attribute", part=self.name, name=name, options=said, wanted=wanted, came=came)
 
     def _verify_in_double(self, subject: Callable) -> None:
         """Check that nothing is rounded to float32 on the way: lesson 5 compares with PyTorch in float64."""
-        case = self.check.check.cases[0][0]
+        case = self.check.cases[0][0]
         own, reference = subject, self.reference
         if inspect.isclass(reference):
             own, reference = (_seeded(kind, case.options).double().eval() for kind in (subject, reference))
@@ -126,25 +124,25 @@ LAYERS = dict(num_layers=2, num_heads=4, mlp_dim=96)
 PARTS = {
     part.name: part
     for part in (
-        Part("01", checks.patchify),
-        Part("02", checks.patch_embedding, [IMAGES, RECTANGLES], GRID),
-        Part("02", checks.image_embedding, [IMAGES]),
-        Part("03", checks.attention_weights),
-        Part("03", checks.scaled_dot_product_attention),
-        Part("03", checks.multi_head_attention, [ATTENTION], HEADS),
-        Part("04", checks.mlp_block, [WIDTHS]),
-        Part("04", checks.encoder_block, [WIDTHS | ATTENTION]),
-        Part("04", checks.encoder, [WIDTHS | LAYERS]),
-        Part("05", checks.vision_transformer, [IMAGES | LAYERS], ["forward_features"]),
-        Part("06", checks.train_step),
-        Part("06", checks.learning_rate_schedule),
-        Part("06", checks.evaluate),
-        Part("08", checks.replace_head),
-        Part("08", checks.fine_tune),
-        Part("08", checks.resize_positions),
-        Part("09", checks.attention_rollout),
-        Part("09", checks.silence_heads),
-        Part("09", checks.attention_distance),
-        Part("09", checks.nearest),
+        Part("01", CHECKS["patchify"]),
+        Part("02", CHECKS["patch_embedding"], [IMAGES, RECTANGLES], GRID),
+        Part("02", CHECKS["image_embedding"], [IMAGES]),
+        Part("03", CHECKS["attention_weights"]),
+        Part("03", CHECKS["scaled_dot_product_attention"]),
+        Part("03", CHECKS["multi_head_attention"], [ATTENTION], HEADS),
+        Part("04", CHECKS["mlp_block"], [WIDTHS]),
+        Part("04", CHECKS["encoder_block"], [WIDTHS | ATTENTION]),
+        Part("04", CHECKS["encoder"], [WIDTHS | LAYERS]),
+        Part("05", CHECKS["vision_transformer"], [IMAGES | LAYERS], ["forward_features"]),
+        Part("06", CHECKS["train_step"]),
+        Part("06", CHECKS["learning_rate_schedule"]),
+        Part("06", CHECKS["evaluate"]),
+        Part("08", CHECKS["replace_head"]),
+        Part("08", CHECKS["fine_tune"]),
+        Part("08", CHECKS["resize_positions"]),
+        Part("09", CHECKS["attention_rollout"]),
+        Part("09", CHECKS["silence_heads"]),
+        Part("09", CHECKS["attention_distance"]),
+        Part("09", CHECKS["nearest"]),
     )
 }
