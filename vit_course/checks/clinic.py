@@ -16,7 +16,7 @@ from vit_course.checks.compare import formula, named, same, set_parameters
 from vit_course.checks.declare import Case, Check, declare
 from vit_course.checks.learner import check, running, shown
 from vit_course.checks.modules import Mapping, build
-from vit_course.checks.verdict import CheckFailed, NotWritten, Verdict, refuse, sentence
+from vit_course.checks.verdict import CheckFailed, NotWritten, Verdict, fail, refuse, sentence
 
 
 def _still(symptom: str) -> NotWritten:
@@ -205,7 +205,8 @@ MIXES = [
 
 def _allowed(function: Callable, case: Case) -> object:
     mask = function(**case.kwargs)
-    refuse(isinstance(mask, Tensor) and mask.dtype != torch.bool, "clinic.not_boolean", came=mask.dtype)
+    if isinstance(mask, Tensor) and mask.dtype != torch.bool:
+        raise fail("clinic.not_boolean", came=mask.dtype)
     return mask
 
 
