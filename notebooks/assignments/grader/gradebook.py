@@ -132,7 +132,7 @@ class ClassFolder:
         """
         path, files = self.graded_path(student, assignment), notebook.metadata[MARK].get("files", "")
         note = self.root / CONFIRMED / student / assignment
-        marked = note.read_text("utf-8") if note.is_file() else self.entry(student, assignment).get("files")
+        marked = note.read_text("utf-8", "replace") if note.is_file() else self.entry(student, assignment).get("files")
         path.unlink(missing_ok=True)
         shutil.rmtree(path.parent, ignore_errors=True)
         found = slips(handed_in)
