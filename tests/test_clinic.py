@@ -103,6 +103,14 @@ def test_the_comparison_of_the_diagnosis_passes_for_the_repair_alone(case):
         exec(comparison, case.ran(case.stub)[0])
 
 
+@BY_NUMBER
+def test_a_list_for_a_result_is_described_and_nothing_stops(case):
+    if not CHECKS[NAMES[case.number - 1]].is_class:
+        with pytest.raises(checks.CheckFailed) as failed:
+            checks.clinic(case.number, lambda *given, **options: [1, 2])
+        assert "stopped with" not in str(failed.value)
+
+
 def test_the_recap_lists_every_case_with_what_its_diagnosis_cites():
     rows = re.findall(r"^\| \[10\.(\d+)\]\(#.+?\) \|.*\| (.+) \|$", PAGES[CLINIC].cells[-1].source, re.MULTILINE)
     assert [int(number) for number, _ in rows] == list(range(1, 13))

@@ -130,7 +130,8 @@ def _what_is_dropped(function: Callable, mapping: Mapping) -> None:
     with torch.random.fork_rng(), running(sentence("declare.on", case=f"{IMAGES} images of ones in training")):
         torch.manual_seed(0)
         came = function(torch.ones(6, IMAGES, 3), RATE, True)
-    refuse(came.shape != (6, IMAGES, 3), "clinic.another_shape", wanted=(6, IMAGES, 3), came=tuple(came.shape))
+    shape = 6, IMAGES, 3
+    refuse(getattr(came, "shape", ()) != shape, "clinic.another_shape", wanted=shape, came=named(came))
     scale, kept = came.max().item(), came != 0
     by_token, by_image = bool((kept == kept[:, :1, :1]).all()), bool((kept == kept[:1, :, :1]).all())
     dropped = 1 - kept.float().mean().item()

@@ -37,6 +37,7 @@ def build(cls: Callable, options: dict) -> nn.Module:
     with running(sentence("modules.built", name=getattr(cls, "__name__", "it"), options=given)):
         module = cls(**options)
     refuse(not isinstance(module, nn.Module), "modules.not_a_module", came=type(module).__name__)
+    refuse("_parameters" not in vars(module), "modules.no_super")
     return module
 
 

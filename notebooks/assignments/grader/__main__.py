@@ -158,6 +158,13 @@ def _path(text: str) -> Path:
     return Path(os.path.expanduser(text))
 
 
+def _count(text: str) -> int:
+    """Return a number of at least one."""
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1; got {text}")
+    return int(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m grader", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -177,7 +184,7 @@ def _parser() -> argparse.ArgumentParser:
             add("--student", action="append", default=[], help="only this student; may be repeated")
         if function is grade:
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-            add("--jobs", type=int, default=cores, help="submissions to grade in parallel (default: all cores)")
+            add("--jobs", type=_count, default=cores, help="submissions to grade in parallel (default: all cores)")
             again = "add --again for those already graded"
             add("--cell-seconds", type=float, default=60, help=f"time limit for each cell (default: 60); {again}")
             add("--dask", default="", help="address of a Dask scheduler whose workers do the grading")
