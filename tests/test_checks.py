@@ -168,6 +168,8 @@ FORWARDS = [  # the name of __init__, what follows it, and what is said
 NO_CODE = [("3", "int"), ("None", "NoneType"), ("'patchify'", "str"), ("torch.zeros(2)", "Tensor")]
 SOURCES = [(check, f"{HELPER}def part({given}):\n    {body}\n", says) for check, given, body, says in WORDS]
 SOURCES += [("patchify", f"part = {part}", f"takes a function or class, and got {kind}") for part, kind in NO_CODE]
+EMPTY = "class part(nn.Module):\n    def __init__(self, **options): pass\n    def forward(self, x): return x\n"
+SOURCES += [("multi_head_attention", EMPTY, r"Call super\(\)\.__init__\(\) at the beginning")]
 SOURCES += [("multi_head_attention", CLASS.format(init, LAYER, rest), says) for init, rest, says in FORWARDS]
 
 
