@@ -9,7 +9,7 @@
     classToken: "02_image_embedding.html#2.5-The-class-token",
     positions: "02_image_embedding.html#2.6-Position-embeddings",
     qkv: "03_multi_head_attention.html#3.3-Queries,-keys-and-values",
-    scaled: "03_multi_head_attention.html#3.4-Why-the-scores-are-divided-by-√e",
+    scaled: "03_multi_head_attention.html#3.4-Why-attention-scores-are-scaled",
     heads: "03_multi_head_attention.html#3.5-Several-heads",
     merging: "03_multi_head_attention.html#3.6-Splitting-and-merging-the-heads",
     gelu: "04_mlp_and_encoder.html#4.1-GELU,-a-nonlinearity-between-two-linear-layers",
