@@ -33,9 +33,9 @@ def test_the_counts_tell_the_four_embeddings_apart(lesson):
         pairs = [count(layer(images), layer(others)) for others in (images, lesson.blackened)]
         found[name] = [counts.unique().tolist() for counts in pairs]
     assert found == {
-        "no norms": [[0], [1]],
-        "norms per patch": [[0], [1]],
-        "norms over maps": [[0], [36]],
+        "no LayerNorm": [[0], [1]],
+        "LayerNorm per patch": [[0], [1]],
+        "LayerNorm per image": [[0], [36]],
         "layers on every call": [[36], [36]],
     }
 
