@@ -2,6 +2,7 @@
 
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 
 
 def test_a_difference_is_printed_with_its_standard_error(lesson, capsys):
@@ -53,11 +54,10 @@ def test_the_last_component_is_brightness_and_the_only_one_that_matters(lesson):
     assert likeness.argmax() == 15
     assert likeness[15] > 0.99 > 0.1 > likeness[:15].max()
     assert round(100 * lesson.shares[15].item(), 1) == 0.7
-    pieces, products = lesson.pieces, lesson.products
-    weight = lesson.model.embedding.patch_embedding.projection.weight
-    directions = lesson.components.flatten(1)
-    both = (weight @ directions.T).var(dim=0) * (pieces @ directions.T).var(dim=0)
-    torch.testing.assert_close(products, both / both.sum())
+    patches = rearrange(lesson.images, "b 1 (gh p1) (gw p2) -> (b gh gw) (p1 p2)", p1=4, p2=4)
+    spreads = (patches @ lesson.components.flatten(1).T).std(dim=0)
+    torch.testing.assert_close(lesson.spreads, spreads)
+    assert spreads.argmax() == 15
 
 
 def test_two_layers_without_heads_are_the_extremes_on_the_200_images_of_the_explorer(lesson):
