@@ -307,3 +307,32 @@ def test_gradients_are_asked_for_only_where_somebody_needs_them_and_indices_are_
     assert checks.exercise(named(lambda *args: twins.errors_apart(*args).detach(), "errors_apart")).passed
     with pytest.raises(checks.CheckFailed, match=r"The indices are torch\.float32"):
         checks.exercise(named(lambda *args: twins.batch_of_step(*args).float(), "batch_of_step"))
+
+
+def test_random_numbers_without_the_generator_are_told_so():
+    def batch_of_step(step, images, batch_size, seed):
+        epoch, place = divmod(step, images // batch_size)
+        torch.Generator().manual_seed(seed + epoch)
+        return torch.randperm(images)[place * batch_size : (place + 1) * batch_size]
+
+    with pytest.raises(checks.CheckFailed, match=r"Two calls .* different results.*Pass generator=generator"):
+        checks.exercise(batch_of_step)
+
+
+def test_a_number_of_heads_that_is_not_passed_on_is_named_where_it_is():
+    class EncoderBlock(vit_course.EncoderBlock):
+        def __init__(self, *, num_heads, **rest):
+            super().__init__(num_heads=4, **rest)
+
+    with pytest.raises(checks.CheckFailed, match=r"self_attention\.num_heads is 4, expected 3"):
+        checks.encoder_block(EncoderBlock)
+
+
+def test_dropout_of_many_values_is_not_listed():
+    class VisionTransformer(vit_course.VisionTransformer):
+        def __init__(self, *, attention_dropout=0.0, **rest):
+            super().__init__(**rest)
+
+    with pytest.raises(checks.CheckFailed, match="attention_dropout drops no attention weight") as caught:
+        checks.vision_transformer(VisionTransformer)
+    assert str(caught.value).endswith("what dropout leaves is not what it should leave")

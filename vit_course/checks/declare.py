@@ -311,6 +311,7 @@ def _explain(group: Sequence[Trial], passed: Sequence[Trial], right: str) -> Non
     stages = check.stages if not any(trial.case.training for trial in order) else ()
     progress, found = cache(lambda: Progress(stages, order)), ()
     repeats = isinstance(came, Draws) or same(*map(without_nan, (first.learners(), came)))
+    refuse(not repeats and "seed" in inspect.signature(check.reference).parameters, "declare.random")
     if repeats:  # no mistake explains random values
         earlier = passed[: len(check.cases[0])]
         found = explanation(
@@ -365,7 +366,8 @@ def _gradients(call: Callable, case: Case, parameters: Iterable[Tensor]) -> dict
 def _difference(came: object, wanted: object, case: Case) -> str:
     """Describe the first difference, with what the code was given if the shape is wrong."""
     if isinstance(wanted, Draws):
-        return sentence("compare.values", wanted=wanted, came=came)
+        few = len(wanted.levels()) <= 4 and str(came) != str(wanted) and str(came).count(",") < 4
+        return sentence("compare.values", wanted=wanted, came=came) if few else sentence("dropout.many")
     text = describe(came, wanted)
     if isinstance(came, Tensor) and isinstance(wanted, Tensor) and came.shape != wanted.shape:
         given = [*map(named, case.args), *(f"{key}={named(value)}" for key, value in case.kwargs.items())]

@@ -51,11 +51,10 @@ class Draws:
         return dict(sorted(found.items()))
 
     def __str__(self) -> str:
-        levels = self.levels()
-        most = sorted(sorted(levels, key=levels.get)[-4:])
-        named = ", ".join(sentence("dropout.level", value=f"{value:.4g}", share=levels[value]) for value in most)
-        more = len(levels) - len(most)
-        return named + (sentence("dropout.more", count=more) if more else "") or sentence("dropout.no_levels")
+        levels = [
+            sentence("dropout.level", value=f"{value:.4g}", share=share) for value, share in self.levels().items()
+        ]
+        return ", ".join(levels) or sentence("dropout.no_levels")
 
 
 def draws(values: Tensor, copies: int = 2) -> Draws:

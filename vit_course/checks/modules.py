@@ -64,6 +64,10 @@ def load(module: nn.Module, state: dict[str, Tensor], mapping: Mapping, case: ob
         lines = [sentence(f"modules.{kind}", names=few(keys)) for kind, keys in kinds if keys]
         hint = "empty" if not own else "mapping" if mapping else "names"
         raise fail(f"modules.{cause}", "\n  ".join([*lines, sentence(f"modules.hint_{hint}")]))
+    for name, part in module.named_modules():
+        heads, wanted = getattr(part, "num_heads", None), case.options.get("num_heads")
+        attribute = f"{name}.num_heads".lstrip(".")
+        refuse(wanted and heads not in (None, wanted), "modules.num_heads", name=attribute, came=heads, wanted=wanted)
     for key, value in state.items():
         if mapping is not None and own[key].ndim > value.ndim > 1 and own[key].flatten(1).shape == value.shape:
             state[key] = value = value.reshape(own[key].shape)  # a convolution's weight from a linear layer's
