@@ -104,7 +104,7 @@ class Part:
             for measure, size, least, most in limits:
                 wanted, came = measure(parameter), measure(values[name])
                 if not least * wanted <= came <= most * wanted:
-                    said = sentence(f"mine.{size}", wanted=f"{wanted:.3f}", came=f"{came:.3f}")
+                    said = sentence(f"mine.{size}", wanted=f"{wanted:.3f}" if wanted else 0, came=f"{came:.3f}")
                     raise fail("mine.start", part=self.name, name=name, size=said)
 
 
