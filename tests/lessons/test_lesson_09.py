@@ -58,6 +58,8 @@ def test_the_last_component_is_brightness_and_the_only_one_that_matters(lesson):
     spreads = (patches @ lesson.components.flatten(1).T).std(dim=0)
     torch.testing.assert_close(lesson.spreads, spreads)
     assert spreads.argmax() == 15
+    brightness = lesson.model.embedding.patch_embedding.projection.weight @ lesson.components[15].flatten()
+    assert brightness.mean().abs() < 0.1 * brightness.std()
 
 
 def test_two_layers_without_heads_are_the_extremes_on_the_200_images_of_the_explorer(lesson):
