@@ -366,8 +366,9 @@ def _gradients(call: Callable, case: Case, parameters: Iterable[Tensor]) -> dict
 def _difference(came: object, wanted: object, case: Case) -> str:
     """Describe the first difference, with what the code was given if the shape is wrong."""
     if isinstance(wanted, Draws):
-        few = len(wanted.levels()) <= 4 and str(came) != str(wanted) and str(came).count(",") < 4
-        return sentence("compare.values", wanted=wanted, came=came) if few else sentence("dropout.many")
+        few = all(len(each.levels()) <= 4 for each in (came, wanted) if isinstance(each, Draws))
+        tells = few and str(came) != str(wanted)
+        return sentence("compare.values", wanted=wanted, came=came) if tells else sentence("dropout.many")
     text = describe(came, wanted)
     if isinstance(came, Tensor) and isinstance(wanted, Tensor) and came.shape != wanted.shape:
         given = [*map(named, case.args), *(f"{key}={named(value)}" for key, value in case.kwargs.items())]

@@ -64,10 +64,7 @@ def load(module: nn.Module, state: dict[str, Tensor], mapping: Mapping, case: ob
         lines = [sentence(f"modules.{kind}", names=few(keys)) for kind, keys in kinds if keys]
         hint = "empty" if not own else "mapping" if mapping else "names"
         raise fail(f"modules.{cause}", "\n  ".join([*lines, sentence(f"modules.hint_{hint}")]))
-    for name, part in module.named_modules():
-        heads, wanted = getattr(part, "num_heads", None), case.options.get("num_heads")
-        attribute = f"{name}.num_heads".lstrip(".")
-        refuse(wanted and heads not in (None, wanted), "modules.num_heads", name=attribute, came=heads, wanted=wanted)
+    _other_heads(module, case.options.get("num_heads"))
     for key, value in state.items():
         if mapping is not None and own[key].ndim > value.ndim > 1 and own[key].flatten(1).shape == value.shape:
             state[key] = value = value.reshape(own[key].shape)  # a convolution's weight from a linear layer's
@@ -97,6 +94,14 @@ def _another_number(own: Collection[str], wanted: Collection[str]) -> None:
     if kinds[0] == kinds[1] and len(blocks[0]) != len(blocks[1]):
         name = min(blocks[1]).rpartition(".")[0]
         raise fail("modules.count", name=name, came=len(blocks[0]), wanted=len(blocks[1]))
+
+
+def _other_heads(module: nn.Module, wanted: int | None) -> None:
+    """Name an attention layer in it that was built with another number of heads."""
+    for name, part in module.named_modules():
+        came = getattr(part, "num_heads", wanted)
+        attribute = f"{name}.num_heads".lstrip(".")
+        refuse(wanted not in (None, came), "modules.num_heads", name=attribute, came=came, wanted=wanted)
 
 
 def _another_size(name: str, came: tuple[int, ...], wanted: tuple[int, ...], case: object) -> CheckFailed:
