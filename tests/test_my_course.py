@@ -241,6 +241,9 @@ def test_a_pull_that_is_not_possible_says_why_in_a_line(clone, tmp_path, monkeyp
     with pytest.raises(SystemExit, match=rf"You have changed notebooks/{LESSON}, and so does the newest .* git stash"):
         my_course.pull(clone)
     assert "mine" in (clone / "notebooks" / LESSON).read_text()
+    git(clone, "commit", "-aqm", "mine")
+    with pytest.raises(SystemExit, match=r"You have commits of your own, .* git pull --rebase"):
+        my_course.pull(clone)
     git(clone, "remote", "set-url", "origin", "https://no-such-host.invalid/course")
     with pytest.raises(SystemExit, match="cannot be reached: is there a network"):
         my_course.pull(clone)

@@ -9,7 +9,7 @@ import nbformat
 import pytest
 import torch
 
-from tools.site_links import ROOT, lab_anchor
+from tools.site_links import ROOT, lab_anchor, lessons
 from tools.write_run_pages import read
 from vit_course import VARIANTS, VisionTransformer, weights
 from vit_course.train.__main__ import parser
@@ -55,12 +55,12 @@ def test_the_plain_commands_are_those_of_the_makefile():
 
 
 def test_every_lesson_is_listed_with_its_own_minutes_here_and_in_start_here():
-    lessons = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
-    assert [name for name, *_ in ROWS] == list(lessons)
+    texts = {path.name: path.read_text(encoding="utf-8") for path in lessons()}
+    assert [name for name, *_ in ROWS] == list(texts)
     for name, _, *times in ROWS[1:]:
-        line = re.search(r"\*\*Time\*\*.*", lessons[name])[0]
+        line = re.search(r"\*\*Time\*\*.*", texts[name])[0]
         assert times == [re.search(each, line)[1] for each in TIMES], f"{name}: {line}"
-    cells = nbformat.reads(lessons["00_start_here.ipynb"], as_version=4).cells
+    cells = nbformat.reads(texts["00_start_here.ipynb"], as_version=4).cells
     listed = re.findall(LESSON, "\n".join(cell.source for cell in cells))
     assert listed == ROWS[1:]
     reading, exercises = (sum(int(row[place]) for row in listed) / 60 for place in (2, 3))

@@ -30,6 +30,8 @@ NO_CLONE = "This folder is not a git clone: unpack the newest course over it, th
 PULL_FAILS = {  # what git says, and what that means
     "would be overwritten": "You have changed {files}, and so does the newest version. Call git stash, which puts your "
     "changes aside, then make update again. In my_course/ this does not happen.",
+    "Not possible to fast-forward": "You have commits of your own, which make update does not touch. Call git pull "
+    "--rebase, which puts them after the newest version, then make update again.",
     "resolve host|unable to access|Could not read from remote|timed out": "The newest version cannot be reached: is "
     "there a network? Nothing has changed here.",
 }

@@ -44,4 +44,4 @@ c.HTMLExporter.extra_template_basedirs = [
 ]
 
 # "nbgrader export" writes the same file as "make grades"
-c.ExportApp.plugin_class = "grader.grades.Grades"
+c.ExportApp.plugin_class = "grader.grades_csv.Grades"

@@ -9,7 +9,7 @@ pytest.importorskip("nbgrader", reason="make test-all installs nbgrader", exc_ty
 from course import assignment
 
 from grader.files import write_notebook
-from grader.sandbox import Answer, Result
+from grader.run_submission import Answer, Result
 from grader.source import load_all
 from tools.site_links import ROOT
 

@@ -1,7 +1,7 @@
 """A class of honest and hostile students, from what was handed in to the CSV, by the teacher's own commands.
 
 It is graded once: the run is killed on its way, and goes on. Every mark is stated. What else a hostile submission may
-try, and what else may have happened to a notebook, is in ``test_sandbox.py`` and ``test_repair.py``.
+try, and what else may have happened to a notebook, is in ``test_run_submission.py`` and ``test_repair.py``.
 """
 
 import copy
@@ -21,7 +21,7 @@ from nbgrader.apps.api import NbGraderAPI
 from nbgrader.coursedir import CourseDirectory
 from support import wait_until
 from test_repair import DAMAGES
-from test_sandbox import PATCHIFY, TAMPERING, WRONG_PATCHIFY
+from test_run_submission import PATCHIFY, TAMPERING, WRONG_PATCHIFY
 
 from grader.files import write_notebook
 from grader.gradebook import ClassFolder

@@ -1,4 +1,4 @@
-"""The containers that take bubblewrap's place: as ``test_sandbox.py``, where one works.
+"""The containers that take bubblewrap's place: as ``test_run_submission.py``, where one works.
 
 It needs podman or docker, and the image, which is built once: ``confine.BUILD``.
 """
@@ -12,9 +12,9 @@ from textwrap import dedent
 import pytest
 from support import wait_until
 from test_confinement import container_of
-from test_sandbox import HARMLESS, PATCHIFY, STOPPERS, UNPATCHIFY, WORK, graded, marks, more_work_than_cores
+from test_run_submission import HARMLESS, PATCHIFY, STOPPERS, UNPATCHIFY, WORK, graded, marks, more_work_than_cores
 
-from grader import sandbox
+from grader import run_submission
 from grader.confine import CONTAINERS, Limits
 
 HOARDS = {  # of 4 GiB, where 3 are allowed
@@ -83,13 +83,13 @@ ENDLESS = """
     import sys
     sys.path[:0] = {path!r}
     from test_containers import graded
-    from grader import confine, sandbox
+    from grader import confine, run_submission
     confine.CONTAINER_SECONDS = 20
-    look = sandbox.Process._look
+    look = run_submission.Process._look
     def tell(process):  # what is called while a cell runs
         print(process.count, flush=True)
         look(process)
-    sandbox.Process._look = tell
+    run_submission.Process._look = tell
     graded("while True: pass", confinement=confine.{container!r})
 """
 
@@ -105,7 +105,7 @@ def test_a_container_ends_after_a_grader_that_was_killed_in_an_endless_cell(cont
 
 
 def test_what_is_abandoned_ends_at_once(container):
-    sandbox.sandbox_for(container).connect()
+    run_submission.sandbox_for(container).connect()
     wait_until(lambda: containers(container))
-    sandbox.abandon()
+    run_submission.abandon()
     assert containers(container) == []

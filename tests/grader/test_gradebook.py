@@ -23,10 +23,10 @@ from grader import gradebook as module
 from grader.classroom import Submission, find_submissions, grade_class, prepare
 from grader.collect import LATE
 from grader.gradebook import MARK, ClassFolder, Mark
-from grader.grades import GONE, NEWER, NOT_GRADED, as_text
+from grader.grades_csv import GONE, NEWER, NOT_GRADED, as_text
 from grader.pages import MATH, TAGS, HighlightCode, markdown2html
 from grader.release import graded_edition
-from grader.sandbox import Result
+from grader.run_submission import Result
 from grader.source import ASSIGNMENTS, is_test, load_all
 
 ANSWER = "The square: $x^2 \\ge \\frac{1}{2}$, <script>alert(1)</script>"
@@ -102,7 +102,7 @@ GRADES = [
 def test_marks_as_csv(folder):
     """There is no column for the assignment that nobody has handed in."""
     said, lines = grades(folder)
-    assert said.splitlines()[1] == "2 marks are not final"
+    assert said.splitlines()[1] == "marks that are not final: 2"
     assert lines[:-1] == GRADES
     assert lines[-1][0] == "no+id"
     assert "is no student id" in lines[-1][-1]
@@ -127,7 +127,7 @@ def test_a_mark_without_its_files_is_not_final(folder, source):
     put(folder.root, "bo", handed_in(source))
     put(folder.root, "zoe", handed_in(source))  # who is not on the roster
     said, lines = grades(folder)
-    assert said.splitlines()[1] == "5 marks are not final"
+    assert said.splitlines()[1] == "marks that are not final: 5"
     rows = {line[0]: (line[4], line[-1]) for line in lines}
     assert rows["al"] == ("3", f"assignment_01: -x; assignment_01: y z; assignment_01: {GONE}")
     assert rows["bo"] == ("0", f"{TYPO}; assignment_01: {NOT_GRADED}")
@@ -354,7 +354,7 @@ def test_one_page_that_cannot_be_written_stops_no_other(folder):
     path.write_text("{", encoding="utf-8")
     done = command("feedback", "--class", folder.root)
     assert done.returncode == 1
-    assert "2 pages in" in done.stdout
+    assert "feedback: 2\n" in done.stdout
     assert "al: no page for assignment_01: " in done.stderr
     done = command("feedback", "--class", folder.root, "--student", "nobody")
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "nothing is graded of nobody\n")

@@ -10,7 +10,7 @@ from textwrap import dedent
 
 import pytest
 from support import run_python, wait_until
-from test_sandbox import MODULES, PATCHIFY, SETUP, TESTS, UNPATCHIFY, WRONG_PATCHIFY, marks
+from test_run_submission import MODULES, PATCHIFY, SETUP, TESTS, UNPATCHIFY, WRONG_PATCHIFY, marks
 
 from grader import pool
 from grader.confine import Limits

@@ -54,7 +54,7 @@ def grade(options: argparse.Namespace) -> None:
     from tqdm import tqdm
 
     from grader.classroom import find_submissions, grade_class
-    from grader.grades import grades_lines, report, table, write_csv
+    from grader.grades_csv import grades_lines, report, table, write_csv
 
     folder, sources = _class(options)
     submissions, _ = find_submissions(folder.root / "submitted", sources)
@@ -98,7 +98,7 @@ def feedback(options: argparse.Namespace) -> None:
     from nbgrader.converters import GenerateFeedback
     from tqdm import tqdm
 
-    from grader.grades import NEWER, report
+    from grader.grades_csv import NEWER, report
 
     folder, sources = _class(options)
     wanted = [name for name in folder.recorded() if name[1] in sources and name[0] in (options.student or [name[0]])]
@@ -112,14 +112,14 @@ def feedback(options: argparse.Namespace) -> None:
             failures.append(f"{student}: no page for {assignment}: {error}")
     notes = [(row.student.id, note) for row in report(folder, sources, options.student)[1] for note in row.notes]
     outdated = [f"{student}: {note}" for student, note in notes if note.partition(": ")[2] == NEWER]
-    print(f"{len(wanted) - len(failures)} pages in {folder.root / 'feedback'}", *outdated, sep="\n")
+    print(f"pages in {folder.root / 'feedback'}: {len(wanted) - len(failures)}", *outdated, sep="\n")
     if failures:
         raise Stop("\n".join(failures))
 
 
 def grades(options: argparse.Namespace) -> None:
     """Write grades.csv, or fill in a CSV file exported from Canvas."""
-    from grader.grades import canvas_lines, grades_lines, report, write_csv
+    from grader.grades_csv import canvas_lines, grades_lines, report, write_csv
 
     folder, sources = _class(options)
     points, rows = report(folder, sources, [])
@@ -130,7 +130,7 @@ def grades(options: argparse.Namespace) -> None:
     write_csv(path, lines)
     print(path, *said, sep="\n")
     waiting = sum(not mark.final for row in rows for mark in row.marks.values() if mark)
-    print(f"{waiting} marks are not final" if waiting else "all marks are final")
+    print(f"marks that are not final: {waiting}" if waiting else "all marks are final")
 
 
 def _class(options: argparse.Namespace) -> tuple:

@@ -30,7 +30,7 @@ from grader.read_submission import MEGABYTES, Unreadable, find_notebook, read_no
 from grader.release import graded_edition
 from grader.repair import Repair
 from grader.roster import WHICH, is_student_id
-from grader.sandbox import Answer, Result
+from grader.run_submission import Answer, Result
 from grader.source import ASSIGNMENTS, Source, code_cells, is_test, is_theirs, load, nbgrader_of, tasks
 
 MARKING = (ASSIGNMENTS / "grader", ASSIGNMENTS.parents[1] / "vit_course")  # the code that gives marks

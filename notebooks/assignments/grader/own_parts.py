@@ -7,7 +7,7 @@ does not, the course's version takes its place, so that an earlier mistake costs
 import re
 from pathlib import Path
 
-from grader import hidden, sandbox
+from grader import hidden, run_submission
 from grader.confine import Confinement, Limits
 from grader.read_submission import Unreadable, read_text
 
@@ -31,7 +31,7 @@ def first_cells(
 
     Args:
         text: of the file.
-        modules, limits, confinement: of the submission, as for :func:`grader.sandbox.grade`.
+        modules, limits, confinement: of the submission, as for :func:`grader.run_submission.grade`.
     """
 
     def cell(names: list[str]) -> str:
@@ -43,7 +43,7 @@ def first_cells(
         return [], []
     taken = "\n".join([cell(there), *(f'{name} = mine.part("{name}")' for name in there)])
     tests = {name: f"from grader import hidden\nhidden.{hidden.CHECK_OF_CLASS[name]}({name})" for name in there}
-    result = sandbox.grade([(0, taken)], tests, modules, limits, confinement)
+    result = run_submission.grade([(0, taken)], tests, modules, limits, confinement)
     causes = [f"{each['ename']}: {each['evalue'][:200]}" for each in result.outputs.get(0, []) if "ename" in each]
     causes += [note.removeprefix("cell 0: ") for note in result.notes]
     if causes:

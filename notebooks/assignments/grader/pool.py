@@ -13,10 +13,10 @@ from contextlib import contextmanager
 
 import torch
 
-from grader import confine, own_parts, sandbox
+from grader import confine, own_parts, run_submission
 from grader.confine import Limits
 from grader.files import Stop
-from grader.sandbox import Result
+from grader.run_submission import Result
 
 # One thread for each submission: a process that is forked from one with threads waits for them for ever.
 torch.set_num_threads(1)
@@ -33,7 +33,7 @@ def grade_one(
     """Grade one submission, perhaps with a my_vit.py, on this machine, confined by what the machine has."""
     confinement = confine.choose(unconfined=unconfined)
     first, notes = own_parts.first_cells(own, modules, limits, confinement)
-    result = sandbox.grade(first + cells, tests, modules, limits, confinement)
+    result = run_submission.grade(first + cells, tests, modules, limits, confinement)
     result.notes[:0] = notes
     return result
 
@@ -87,7 +87,7 @@ def _start(folder: str) -> None:
 
     def watch() -> None:
         multiprocessing.parent_process().join()
-        sandbox.abandon()
+        run_submission.abandon()
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
 

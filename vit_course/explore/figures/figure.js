@@ -12,7 +12,7 @@ var figures = { kinds: {} };
     return bits >> 15 ? -size : size;
   }
 
-  // what `packed` in explorer.py makes of a tensor -> {shape, data}; of bytes, 255 stands for 1
+  // what `packed` in figure.py makes of a tensor -> {shape, data}; of bytes, 255 stands for 1
   function unpacked({ shape, type, data }) {
     const { buffer } = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
     const numbers = {

@@ -14,7 +14,7 @@ from textwrap import dedent, indent
 
 import pytest
 
-from grader import confine, hidden, sandbox, student_package, usage
+from grader import confine, hidden, run_submission, student_package, usage
 from grader.confine import Confinement, Limits
 from grader.outputs import outputs_of
 
@@ -56,7 +56,7 @@ TESTS = hidden_tests("patchify(patchify)", "unpatchify(unpatchify)")
 
 def graded(*cells, tests=TESTS, limits=LIMITS, modules=MODULES, confinement=CONFINEMENT):
     sources = [dedent(cell) for cell in (SETUP, *cells)]
-    return sandbox.grade(list(enumerate(sources)), tests, modules, limits, confinement)
+    return run_submission.grade(list(enumerate(sources)), tests, modules, limits, confinement)
 
 
 def marks(result):
@@ -136,7 +136,7 @@ def test_one_python_serves_one_honest_submission_after_the_other():
         torch.optim.AdamW([torch.nn.Parameter(torch.ones(1))]).step()
         set(sys.modules) - before
     """
-    one = sandbox.sandbox_for(CONFINEMENT)
+    one = run_submission.sandbox_for(CONFINEMENT)
     running = []
     for _ in range(2):
         assert shown(graded(late, "open('there', 'w').close()", tests={}), 1) == "set()"
@@ -421,9 +421,9 @@ def test_a_wait_that_looks_like_work_ends_by_the_clock(monkeypatch):
         os.posix_spawn("/bin/true", ["true"], {}, file_actions=actions)
     """
     with monkeypatch.context() as patch:  # too little time for anything else that a submission does
-        patch.setattr(sandbox, "PATIENCE", 0)
-        patch.setattr(sandbox, "SLOWNESS", 2)
-        result = sandbox.grade([(0, dedent(waits))], {}, MODULES, Limits(cell_seconds=1), CONFINEMENT)
+        patch.setattr(run_submission, "PATIENCE", 0)
+        patch.setattr(run_submission, "SLOWNESS", 2)
+        result = run_submission.grade([(0, dedent(waits))], {}, MODULES, Limits(cell_seconds=1), CONFINEMENT)
     assert re.fullmatch(r"cell 0: stopped after \d+ s by the clock", result.notes[0])
     assert_nothing_is_left()
 
@@ -448,8 +448,8 @@ def test_outputs_without_text_take_room_too():
 
 @pytest.mark.parametrize(("name", "value"), [("WORKER", ("__init__.py", "worker.py")), ("library_folders", list)])
 def test_a_worker_that_cannot_start_says_why(monkeypatch, name, value):
-    monkeypatch.setattr(sandbox, "sandbox_for", sandbox.Sandbox)  # none that runs already
-    monkeypatch.setattr(sandbox, name, value)
+    monkeypatch.setattr(run_submission, "sandbox_for", run_submission.Sandbox)  # none that runs already
+    monkeypatch.setattr(run_submission, name, value)
     with pytest.raises(hidden.Fault, match=r"cannot be started: ModuleNotFoundError: No module named '[\w.]+'"):
         graded(PATCHIFY)
 
