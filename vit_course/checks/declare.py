@@ -299,44 +299,61 @@ def _explain_stop(trial: Trial, before: Sequence[Trial], stopped: CheckFailed) -
 def _explain(group: Sequence[Trial], passed: Sequence[Trial], right: str) -> None:
     """Raise ``CheckFailed`` with the mistakes that explain the values, or with how far they are right."""
     wrong = [trial for trial in group if trial.wrong]
-    first, check, case, came, wanted = wrong[0], wrong[0].check, wrong[0].case, wrong[0].came, wrong[0].wanted
-    if check.is_class and not case.fault:
-        modules.made_in_forward(first.loaded(), case.args[0])
-        mine = first.loaded()
-        modules.repeats(lambda: mine(case.args[0].clone()), "modules.random_in_eval")
+    first, case, came, wanted = wrong[0], wrong[0].case, wrong[0].came, wrong[0].wanted
     at = f"{case.label}: {_difference(came, wanted, case)}"
-    if isinstance(came, Draws) and len(came.pairs) == 1 and any(first.learners() != came for _ in range(20)):
-        raise fail("dropout.whole", at)  # a single level, and another one in a further call
+    repeats = _repeats(first, at)
     order = sorted(group, key=lambda trial: (not trial.wrong, getattr(trial.came, "numel", lambda: 0)()))
-    stages = check.stages if not any(trial.case.training for trial in order) else ()
-    progress, found = cache(lambda: Progress(stages, order)), ()
-    repeats = isinstance(came, Draws) or same(*map(without_nan, (first.learners(), came)))
-    refuse(not repeats and "seed" in inspect.signature(check.reference).parameters, "declare.random")
-    if repeats:  # no mistake explains random values
-        earlier = passed[: len(check.cases[0])]
-        found = explanation(
-            check.known(drawn=case.training),
-            [*((trial, trial.came) for trial in order), *((trial, trial.wanted) for trial in earlier)],
-            most=check.most,
-            most_calls=check.most_calls // (20 if case.training else 1),
-            rank=lambda notes: progress().rank(notes),
-        )
-    if found and ".symptom" in found[0].id and len(found) == 1:  # the code as it came
-        raise NotWritten(sentence("declare.not_repaired", symptom=told(found, first)))
-    if found:
+    stages = first.check.stages if not any(trial.case.training for trial in order) else ()
+    progress = cache(lambda: Progress(stages, order))
+    if found := repeats and _mistakes(first, order, passed, lambda notes: progress().rank(notes)):
+        if ".symptom" in found[0].id and len(found) == 1:  # the code as it came
+            raise NotWritten(sentence("declare.not_repaired", symptom=told(found, first)))
         raise _named(found, first, at)
-    shared = isinstance(came, Draws) and set(came.shared) > set(wanted.shared)
-    if shared and came.levels().keys() == wanted.levels().keys():
-        raise fail("dropout.shared", at, axis=came.shared[0])
-    if case.fault:
-        raise fail(case.fault, at)
-    if key := compare.other_kind(came, wanted):
-        raise fail(f"declare.{key}", at, came=type(came).__name__)
+    _refuse_another_kind(first, at)
     lines = [_parts(group)] if isinstance(wanted, dict) else []
     lines += [sentence("declare.right_for", right=right, wrong=case.label)] if right else []
     lines = [line for line in [*lines, compare.fact(wrong), progress().says()] if line]
     vague = "wrong_shape" if getattr(came, "shape", ()) != getattr(wanted, "shape", ()) else "wrong_values"
     raise CheckFailed("\n  ".join([*(lines or [sentence(f"declare.{vague}")]), at]))
+
+
+def _repeats(first: Trial, at: str) -> bool:
+    """Return whether a call gives the same values again; name what makes layers or draws where it should not."""
+    check, case, came = first.check, first.case, first.came
+    if check.is_class and not case.fault:
+        modules.made_in_forward(first.loaded(), case.args[0])
+        mine = first.loaded()
+        modules.repeats(lambda: mine(case.args[0].clone()), "modules.random_in_eval")
+    if isinstance(came, Draws):
+        if len(came.pairs) == 1 and any(first.learners() != came for _ in range(20)):
+            raise fail("dropout.whole", at)  # a single level, and another one in a further call
+        return True
+    repeats = same(*map(without_nan, (first.learners(), came)))
+    refuse(not repeats and "seed" in inspect.signature(check.reference).parameters, "declare.random")
+    return repeats
+
+
+def _mistakes(
+    first: Trial, order: Sequence[Trial], passed: Sequence[Trial], rank: Callable[[list], int]
+) -> tuple[Mistake, ...]:
+    """Return the fewest mistakes that give the learner's values in all cases, and the right ones in the first group."""
+    check, training = first.check, first.case.training
+    earlier = passed[: len(check.cases[0])]
+    results = [*((trial, trial.came) for trial in order), *((trial, trial.wanted) for trial in earlier)]
+    most_calls = check.most_calls // (20 if training else 1)
+    return explanation(check.known(drawn=training), results, most=check.most, most_calls=most_calls, rank=rank)
+
+
+def _refuse_another_kind(first: Trial, at: str) -> None:
+    """Name values that share what they should draw apart, what the case is there for, or another kind of result."""
+    came, wanted = first.came, first.wanted
+    shared = isinstance(came, Draws) and set(came.shared) > set(wanted.shared)
+    if shared and came.levels().keys() == wanted.levels().keys():
+        raise fail("dropout.shared", at, axis=came.shared[0])
+    if first.case.fault:
+        raise fail(first.case.fault, at)
+    if key := compare.other_kind(came, wanted):
+        raise fail(f"declare.{key}", at, came=type(came).__name__)
 
 
 def _named(mistakes: Sequence[Mistake], run: Callable[[dict], object], at: str) -> CheckFailed:

@@ -72,14 +72,7 @@ def report(
         marks = {name: recorded.get((id, name)) for name in points}
         for name, mark in marks.items():
             entry, digest = entries.get((id, name), {}), digests.get((id, name))
-            cause = ""
-            if digest and not (mark and entry):  # or it was not all entered
-                cause = NOT_GRADED
-            elif mark and not digest:
-                cause = GONE
-            elif mark and digest != entry.get("files", digest):
-                cause = NEWER
-            if cause:
+            if cause := _outdated(mark, entry, digest):
                 marks[name] = Mark(mark.score if mark else 0.0, False, cause)
             copies = ", ".join(sorted(alike[name, entry.get("written") or id] - {id}))
             remarks = [*entry.get("notes", []), *filter(None, [cause])]
@@ -90,6 +83,15 @@ def report(
             notes += [f"{name}: {remark}" for remark in remarks]
         rows.append(Row(folder.roster.get(id, Student(id)), marks, [plain(note) for note in notes]))
     return points, [row for row in rows if row.student.id in (students or [row.student.id])]
+
+
+def _outdated(mark: Mark | None, entry: dict, digest: str | None) -> str:
+    """Return why a mark does not belong to the files that are there, whose hash is ``digest``; empty if it does."""
+    if digest and not (mark and entry):  # or it was not all entered
+        return NOT_GRADED
+    if mark and not digest:
+        return GONE
+    return NEWER if mark and digest != entry.get("files", digest) else ""
 
 
 def table(points: dict[str, float], rows: list[Row]) -> str:
