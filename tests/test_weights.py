@@ -190,6 +190,7 @@ def test_the_command_names_what_is_wrong_and_writes_nothing(file, content, messa
     assert printed.startswith("error: ")
     assert message in printed
     assert "harm" not in capsys.readouterr().out
+    assert "weights_only" not in printed
     assert list(tmp_path.iterdir()) == before
 
 

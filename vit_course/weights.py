@@ -10,6 +10,7 @@ embeddings belong to one image size.
 import argparse
 import hashlib
 import json
+import pickle
 import re
 from collections.abc import Mapping
 from itertools import product
@@ -339,6 +340,8 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise
     except Exception as error:  # whatever a reader of a damaged or foreign file stumbles over
         reason = str(error).strip().partition("\n")[0]
+        if isinstance(error, pickle.UnpicklingError):  # torch advises to run what is in the file
+            reason = "it is damaged, or contains other Python objects"
         raise ValueError(f"{path} must hold tensors only, as safetensors or from torch.save: {reason}") from error
     for entry in ("model", "state_dict"):  # as training scripts often wrap it
         if isinstance(state, dict) and isinstance(state.get(entry), dict):
