@@ -6,6 +6,7 @@ not say which one is left, because finding it is the exercise.
 """
 
 from collections.abc import Callable
+from numbers import Real
 
 import torch
 from torch import Tensor, nn
@@ -109,9 +110,11 @@ def _what_moves(cls: type[nn.Module], mapping: Mapping) -> None:
     case = PLACES[0]
     tokens = torch.ones_like(case.args[0])
     with running(sentence("declare.on", case=case.label)), torch.no_grad():
-        came = set_parameters(build(cls, case.options))(tokens.clone())
+        module = set_parameters(build(cls, case.options))
+        came, again = module(tokens.clone()), module(tokens.clone())
     if not isinstance(came, Tensor) or came.shape != tokens.shape:
         return  # the comparison that follows reports it
+    refuse(not same(came, again), "clinic.random_table")
     moved = came - tokens
     one_vector, own_table = same(moved[:, :1].expand_as(moved), moved), not same(moved[:1].expand_as(moved), moved)
     if one_vector and own_table:
@@ -129,7 +132,7 @@ def _what_is_dropped(function: Callable, mapping: Mapping) -> None:
     """Name what a call in training drops, and how what it keeps is scaled."""
     with torch.random.fork_rng(), running(sentence("declare.on", case=f"{IMAGES} images of ones in training")):
         torch.manual_seed(0)
-        came = function(torch.ones(6, IMAGES, 3), RATE, True)
+        came, again = (function(torch.ones(6, IMAGES, 3), RATE, True) for _ in range(2))
     shape = 6, IMAGES, 3
     refuse(getattr(came, "shape", ()) != shape, "clinic.another_shape", wanted=shape, came=named(came))
     scale, kept = came.max().item(), came != 0
@@ -141,6 +144,7 @@ def _what_is_dropped(function: Callable, mapping: Mapping) -> None:
     refuse(kept.all() or not kept.any(), "clinic.all_or_none")
     refuse(abs(dropped - RATE) > 0.05, "clinic.another_rate", wanted=RATE, came=dropped)
     refuse(abs(scale - 1 / (1 - RATE)) > 1e-4, "clinic.another_scale", came=scale, rate=RATE)
+    refuse(same(came, again), "clinic.same_drops")
 
 
 # --- 6 grid ----------------------------------------------------------------------------------------------------------
@@ -201,6 +205,7 @@ MIXES = [
     Case("a square image, a box in the middle", (formula(3, 2, 9, 9), 0.4, 4, 4)),
     Case("a tall image, a box in a corner", (formula(2, 1, 12, 5), 0.2, 11, 4)),
     Case("two images with the same background", (BACKGROUND, 0.5, 3, 1)),
+    Case("half sides that are whole numbers", (formula(2, 1, 8, 16), 0.75, 4, 8)),
 ]
 
 
@@ -216,7 +221,7 @@ def _windows(size: int, window: int, shift: int) -> Case:
     return Case(label, kwargs=dict(size=size, window=window, shift=shift), fault="clinic.other_pairs")
 
 
-WINDOWS = [_windows(8, 4, 2), _windows(9, 3, 1)]
+WINDOWS = [_windows(8, 4, 2), _windows(9, 3, 1), _windows(8, 4, 1)]
 
 
 def _settings(function: Callable, case: Case) -> Tensor:
@@ -224,11 +229,28 @@ def _settings(function: Callable, case: Case) -> Tensor:
     layers = [("patch_embed.proj.weight", 4), ("patch_embed.proj.bias", 1), ("norm.weight", 1), ("head.weight", 2)]
     blocks = range(case.kwargs["num_blocks"])
     inside = [(f"blocks.{k}.{name}", ndim) for k in blocks for name, ndim in [("qkv.weight", 2), ("qkv.bias", 1)]]
-    return torch.tensor([function(name, ndim, len(blocks)) for name, ndim in tokens + layers + inside])
+    pairs = []
+    for name, ndim in tokens + layers + inside:
+        came = function(name, ndim, len(blocks))
+        is_pair = isinstance(came, (tuple, list)) and len(came) == 2 and all(isinstance(one, Real) for one in came)
+        refuse(not is_pair, "clinic.two_numbers", name=name, came=named(came))
+        pairs.append([float(one) for one in came])
+    return torch.tensor(pairs)
 
 
-ROWS = "rows cls_token, reg_token, pos_embed, …; columns factor, weight decay"
+ROWS = (
+    "row 0 cls_token, 1 reg_token, 2 pos_embed, 3 and 4 patch_embed, 5 norm, 6 head, then two for each block; "
+    "column 0 factor, 1 weight decay"
+)
 DEPTHS = [Case(f"{blocks} blocks ({ROWS})", kwargs=dict(num_blocks=blocks)) for blocks in (12, 3)]
+
+
+def _whole_labels(function: Callable, case: Case) -> object:
+    labels = function(*case.args)
+    if isinstance(labels, Tensor) and labels.is_floating_point():
+        raise fail("clinic.float_labels", came=labels.dtype)
+    return labels
+
 
 # --- the cases -------------------------------------------------------------------------------------------------------
 
@@ -260,7 +282,7 @@ _repair(
 )
 _repair("paths", twins.drop_path, PATHS, before=[_what_is_dropped])
 _repair("grid", twins.resampled_positions, GRIDS)
-_repair("colors", twins.color_labels, PAINTED)
+_repair("colors", twins.color_labels, PAINTED, run=_whole_labels)
 _repair("rebuild", twins.rebuild_patches, ORDERS)
 _repair("cutmix", twins.cutmix, MIXES, run=_mixed)
 _repair("rotary", twins.rotate_pairs, ROTATED)

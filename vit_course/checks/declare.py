@@ -345,15 +345,15 @@ def _mistakes(
 
 
 def _refuse_another_kind(first: Trial, at: str) -> None:
-    """Name values that share what they should draw apart, what the case is there for, or another kind of result."""
+    """Name values that share what they should draw apart, another kind of result, or what the case is there for."""
     came, wanted = first.came, first.wanted
     shared = isinstance(came, Draws) and set(came.shared) > set(wanted.shared)
     if shared and came.levels().keys() == wanted.levels().keys():
         raise fail("dropout.shared", at, axis=came.shared[0])
-    if first.case.fault:
-        raise fail(first.case.fault, at)
     if key := compare.other_kind(came, wanted):
         raise fail(f"declare.{key}", at, came=type(came).__name__)
+    if first.case.fault:
+        raise fail(first.case.fault, at)
 
 
 def _named(mistakes: Sequence[Mistake], run: Callable[[dict], object], at: str) -> CheckFailed:

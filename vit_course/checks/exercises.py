@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
 
 import vit_course
 from vit_course import transfer
@@ -45,6 +46,21 @@ def _copies_every_parameter(function: Callable, mapping: Mapping) -> None:
         repeats(lambda: function(ATTENTION, formula(2, 5, 32).double()), "exercises.not_all_copied")
 
 
+def _never_calls_ours(function: Callable, mapping: Mapping) -> None:
+    calls = []
+    hook = ATTENTION.register_forward_hook(lambda *_: calls.append(1))
+    try:
+        function(ATTENTION, formula(2, 5, 32).double())
+    finally:
+        hook.remove()
+    refuse(calls, "exercises.calls_ours")
+
+
+def _counts(function: Callable, mapping: Mapping) -> None:
+    if (counts := function(formula(3, 5, 4), formula(3, 5, 4) + CHANGES)).is_floating_point():
+        raise fail("exercises.float_counts", came=counts.dtype)
+
+
 def _indexes(function: Callable, mapping: Mapping) -> None:
     if isinstance(indices := function(3, 10, 4, 1), Tensor) and indices.is_floating_point():
         raise fail("exercises.float_indices", came=indices.dtype)
@@ -59,14 +75,18 @@ def _unfrozen(function: Callable, case: Case) -> dict[str, Tensor]:
     num_layers, num_blocks = case.args
     model = vit_course.VisionTransformer(**_SIZES | dict(num_layers=num_layers, num_classes=3))
     transfer.replace_head(model, 4)
+    nn.init.ones_(model.head.bias)
+    before = parameters_to_vector(model.parameters())
     result = function(model, num_blocks)
     returned(result, model)
+    refuse(not torch.equal(parameters_to_vector(model.parameters()), before), "unfreeze_last.changed")
     return {"what is trained": torch.tensor([float(parameter.requires_grad) for parameter in model.parameters()])}
 
 
 CHANGES = torch.zeros(3, 5, 4)  # some tokens differ in one feature, up or down, some in all, and some by too little
 CHANGES[0, 0, 0], CHANGES[0, 2, 1], CHANGES[0, 3, 2], CHANGES[0, 4], CHANGES[1] = 0.02, -3e-4, 0.04, 0.5, 0.01
-CHANGES[2, 0], CHANGES[2, 1], CHANGES[2, 2, 0] = 1e-6, 4e-5, 3e-4
+CHANGES[2, 0], CHANGES[2, 1], CHANGES[2, 2, 0], CHANGES[2, 3], CHANGES[2, 4] = 1e-6, 4e-5, 3e-4, 5e-4, 2e-5
+CHANGES[0, 1] = 8e-5
 PARTLY_ZERO = formula(1, 50, 3)
 PARTLY_ZERO[0, [0, 9]] = 0.0
 
@@ -108,7 +128,7 @@ def _as_pairs(function: Callable, case: Case) -> object:
     found = function(*case.args)
     if not isinstance(found, (list, tuple, set)) or not all(isinstance(pair, (list, tuple, set)) for pair in found):
         return found
-    return sorted({tuple(sorted(map(str, pair))) for pair in found})
+    return sorted(tuple(sorted(map(str, pair))) for pair in found)
 
 
 with torch.random.fork_rng(devices=[]):  # initial values are drawn before they are set
@@ -267,6 +287,7 @@ _exercise(
         "no patch": (formula(1, 50, 2), []),
         "class token and patch 8 all zeros": (PARTLY_ZERO, [3]),
     },
+    has_gradients=False,
 )
 _exercise(
     "changed_tokens",
@@ -275,12 +296,14 @@ _exercise(
         "outputs that are equal": (formula(2, 5, 4), formula(2, 5, 4)),
         "values near 100": (100 + formula(3, 5, 4), 100 + formula(3, 5, 4) + CHANGES),
     },
+    behaviors=[_counts],
 )
 _exercise(
     "copied_attention",
     {"five tokens": (ATTENTION, formula(2, 5, 32).double())},
     stages=["query key value", "merged"],
     before=[_copies_every_parameter],
+    behaviors=[_never_calls_ours],
 )
 SIZES = [(32, 7), (32, 2), (32, 5), (32, 10), (224, 16), (100, 9)]
 _exercise("count_tokens", {f"count_tokens{sizes}": sizes for sizes in SIZES})

@@ -26,7 +26,7 @@ def _small_model(num_classes: int = 3, hidden_dim: int = 8) -> nn.Module:
 def returned(result: object, model: nn.Module) -> None:
     """Refuse a result that is not the model that was given."""
     if result is not model:
-        came = sentence("replace_head.copy") if isinstance(result, nn.Module) else named(result)
+        came = sentence("replace_head.copy") if type(result) is type(model) else named(result)
         raise fail("replace_head.another_model", came=came)
 
 
@@ -141,4 +141,5 @@ declare(
         ]
     ],
     stages=["resized", "patches"],
+    has_gradients=False,
 )
